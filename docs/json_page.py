@@ -41,7 +41,7 @@ def json_page() -> Iterator[str]:
     yield (
         "With `--json` a command prints one JSON document on standard output (`hermes-memory logs` and `hermes-memory recall --batch` one a "
         "line); warnings, and what a provider prints, go to standard error, and the exit code says the same as without. A command that is refused prints nothing there: its one line "
-        "is on standard error, and the exit code is 1, or 2 for wrong use. `[]` is any item of a list, `.` a key of an object. Keys may be added; none "
+        'is on standard error, and the exit code is 1, or 2 for wrong use. A command that has no document of its own, also one of another author, prints `{"output": [...]}` with its lines. `[]` is any item of a list, `.` a key of an object. Keys may be added; none '
         "is renamed or given another meaning. Times are seconds since the epoch. A key that is not always there says when.\n"
     )
     for path, hint in sorted(documents().items()):
@@ -84,13 +84,60 @@ def documents() -> dict[str, Any]:
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
     kinds = dict.fromkeys(("sessions", "notes", "skills", "memories"), int)
     skill = dict.fromkeys(("name", "category", "description", "version", "path"), str)
+    message = {"message": str}
+    output = {"output": list[str]}
+    key = {**message, "name": str, "path": str}
+    providers = {**message, "providers": list[str]}
+    session = {**message, "session": str}
+    setting = {**message, "key": str, "value": (None, str, int, float, bool, list, dict)}
     removed = Sometimes(str, "when an entry went")
     replaced = Sometimes(str, "when an entry gave way to another")
     return {
         "hermes-memory backup": BackupReport,
         "hermes-memory chat": _chat(),
         "hermes-memory claw migrate": _migration(),
+        "hermes-memory claw cleanup": {**message, "renamed": dict},
+        "hermes-memory config edit": message,
+        "hermes-memory config set": setting,
+        "hermes-memory config unset": setting,
         "hermes-memory costs": list[DailyCosts],
+        "hermes-memory demo": output,
+        "hermes-memory extensions install": output,
+        "hermes-memory extensions new": output,
+        "hermes-memory identity add": {**message, "id": str},
+        "hermes-memory identity remove": {**message, "id": str},
+        "hermes-memory install-alias": {
+            **message,
+            "path": Sometimes(str, "without --remove"),
+            "removed": Sometimes(list[str], "with --remove"),
+        },
+        "hermes-memory keys remove": key,
+        "hermes-memory keys set": key,
+        "hermes-memory memory edit": message,
+        "hermes-memory memory export": {"FILE": int},
+        "hermes-memory memory import": [{"file": str, "result": CHANGE}],
+        "hermes-memory memory off": providers,
+        "hermes-memory memory prune": {**message, "removed": int},
+        "hermes-memory memory reset": {
+            **message,
+            "removed": dict.fromkeys(("memory", "user", "project"), Sometimes(int, "when it is switched on")),
+        },
+        "hermes-memory memory setup": output,
+        "hermes-memory memory use": providers,
+        "hermes-memory outbox delete": {**message, "rows": list[int]},
+        "hermes-memory outbox retry": {**message, "rows": list[int], "dead_letters": list[str]},
+        "hermes-memory plugins enable": {**message, "name": str},
+        "hermes-memory plugins export": {**message, "path": str},
+        "hermes-memory plugins remove": {**message, "path": str},
+        "hermes-memory providers new": output,
+        "hermes-memory providers uninstall": output,
+        "hermes-memory sessions archive": {**session, "archived": bool},
+        "hermes-memory sessions pin": {**session, "pinned": bool},
+        "hermes-memory sessions rename": {**session, "title": str},
+        "hermes-memory skills restore": {**message, "change": int, "path": str},
+        "hermes-memory skills show": {"name": str, "text": str},
+        "hermes-memory skills undo": {**message, "change": int, "path": str},
+        "hermes-memory storage unmark": message,
         "hermes-memory config get": (str, int, float, bool, list, dict),
         "hermes-memory config list": list[Setting],
         "hermes-memory doctor": _examination(),

@@ -1,4 +1,4 @@
-"""Actions on writes that a provider has not taken: try them again, or drop them."""
+"""Actions on writes that a provider has not taken: try them again, or delete them."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def retry_rows(memory: Memory, rows: Sequence[int]) -> tuple[str, list[str]]:
     return f"{counted(count, 'row')} to be tried again{'; some are still waiting' if waiting else ''}", again
 
 
-def drop_rows(memory: Memory, rows: Sequence[int]) -> str:
+def delete_rows(memory: Memory, rows: Sequence[int]) -> str:
     """Delete rows, so that the provider never sees them. Return a sentence about it."""
-    return f"{counted(memory.manager.outbox.drop(rows), 'row')} dropped"
+    return f"{counted(memory.manager.outbox.drop(rows), 'row')} deleted"

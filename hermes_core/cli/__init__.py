@@ -38,53 +38,62 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 COMMANDS = {
-    "completion": "hermes_core.cli.shell:completion",
-    "config": "hermes_core.cli.settings:config",
-    "costs": "hermes_core.cli.turns:costs",
-    "demo": "hermes_core.cli.demo:demo",
-    "doctor": "hermes_core.cli.doctor:doctor",
-    "extensions": "hermes_core.cli.extensions:extensions",
-    "identity": "hermes_core.cli.identity:identity",
-    "forget": "hermes_core.cli.forget:forget",
-    "import": "hermes_core.cli.importing:import_command",
-    "install-alias": "hermes_core.cli.shell:install_alias",
-    "keys": "hermes_core.cli.keys:keys",
-    "logs": "hermes_core.cli.doctor:logs",
-    "memory": "hermes_core.cli.memory:memory",
-    "outbox": "hermes_core.cli.outbox:outbox",
-    "providers": "hermes_core.cli.providers:providers",
-    "recall": "hermes_core.cli.recall:recall",
-    "review": "hermes_core.cli.review:review",
-    "sessions": "hermes_core.cli.sessions:sessions",
-    "storage": "hermes_core.cli.storage:storage",
-    "turns": "hermes_core.cli.turns:turns",
-    "verify": "hermes_core.cli.verify:verify",
+    "completion": (
+        "hermes_core.cli.shell:completion",
+        "Print the script that completes commands in your shell.",
+    ),
+    "config": ("hermes_core.cli.settings:config", "Read and write the settings in config.yaml."),
+    "costs": ("hermes_core.cli.turns:costs", "Show the tokens of memory on each day."),
+    "demo": ("hermes_core.cli.demo:demo", "Import a sample conversation and recall facts from it."),
+    "doctor": (
+        "hermes_core.cli.doctor:doctor",
+        "Test all of memory with a real write, and say what to do about what fails.",
+    ),
+    "extensions": ("hermes_core.cli.extensions:extensions", "List the extensions, and install one of ours."),
+    "forget": ("hermes_core.cli.forget:forget", "Delete all that is stored of one user."),
+    "identity": (
+        "hermes_core.cli.identity:identity",
+        "Name yourself on other platforms, so that your memory is the same there.",
+    ),
+    "import": (
+        "hermes_core.cli.importing:import_command",
+        "Bring conversations or an export from a file into memory.",
+    ),
+    "install-alias": (
+        "hermes_core.cli.shell:install_alias",
+        "Add the short command `hermes` for this program.",
+    ),
+    "keys": ("hermes_core.cli.keys:keys", "Keep keys and passwords in .env. No command prints a value."),
+    "logs": ("hermes_core.cli.doctor:logs", "Show what happened."),
+    "memory": ("hermes_core.cli.memory:memory", "Show, change and undo curated memory; choose the provider."),
+    "outbox": (
+        "hermes_core.cli.outbox:outbox",
+        "List, retry and delete writes that a provider has not taken yet.",
+    ),
+    "providers": (
+        "hermes_core.cli.providers:providers",
+        "List the memory providers; install packages of them; start one of your own.",
+    ),
+    "recall": ("hermes_core.cli.recall:recall", "Show what a turn with this message would be given."),
+    "review": (
+        "hermes_core.cli.review:review",
+        "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
+    ),
+    "sessions": (
+        "hermes_core.cli.sessions:sessions",
+        "List, search and show past sessions; keep the store well.",
+    ),
+    "storage": (
+        "hermes_core.cli.storage:storage",
+        "Show where sessions and notes are; move them to a server or back into files.",
+    ),
+    "turns": ("hermes_core.cli.turns:turns", "Show what turns were given, and what was left out."),
+    "verify": (
+        "hermes_core.cli.verify:verify",
+        "Check that nobody changed the record of notes, skills and confirmations.",
+    ),
 }
-
-SUMMARIES = {
-    "completion": "Print the script that completes commands in your shell.",
-    "config": "Read and write the settings in config.yaml.",
-    "costs": "Show the tokens of memory on each day.",
-    "demo": "Import a sample conversation and recall facts from it.",
-    "doctor": "Test all of memory with a real write, and say what to do about what fails.",
-    "extensions": "List the extensions, and install one of ours.",
-    "identity": "Name yourself on other platforms, so that your memory is the same there.",
-    "forget": "Delete all that is stored of one user.",
-    "import": "Bring conversations or an export from a file into memory.",
-    "install-alias": "Add the short command `hermes` for this program.",
-    "keys": "Keep keys and passwords in .env. No command prints a value.",
-    "logs": "Show what happened.",
-    "memory": "Show, change and undo curated memory; choose the provider.",
-    "outbox": "List, retry and drop writes that a provider has not taken yet.",
-    "providers": "List the memory providers; install packages of them; start one of your own.",
-    "recall": "Show what a turn with this message would be given.",
-    "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
-    "sessions": "List, search and show past sessions; keep the store well.",
-    "storage": "Show where sessions and notes are; move them to a server or back into files.",
-    "turns": "Show what turns were given, and what was left out.",
-    "verify": "Check that nobody changed the record of notes, skills and confirmations.",
-}
-
+"""The commands of the core: "module:attribute", imported when the command runs, and the summary in `--help`."""
 
 # Words that people try first, and the command that does it.
 HINTS = {
@@ -128,60 +137,123 @@ class Failure(click.ClickException):
         click.secho(message, fg="red", err=True, file=file, color=self.show_color)
 
 
-class Group(click.Group):
-    """Commands below one word. Its help shows the whole first sentence of each.
+class Misuse(click.UsageError):
+    """Wrong usage: one line, exit code 2."""
 
-    `lazy` names commands as "module:attribute", which are imported when they are used: a command that prints a status
-    does not wait for the modules of setup. Commands of extensions stand among them.
+    def show(self, file: Any = None) -> None:
+        """Print the one line, with the way to the help of the command."""
+        from hermes_core.safety.terminal import hanging
+
+        text = " ".join(self.format_message().split())
+        if self.ctx is not None and "hermes-memory " not in text:
+            see = " See" if text.endswith("?") else "; see"
+            text = f"{text.removesuffix('.')}{see}: {self.ctx.command_path} --help"
+        color = self.ctx.color if self.ctx is not None else None
+        click.secho(f"error: {hanging(text)}", fg="red", err=True, file=file, color=color)
+
+
+class Group(click.Group):
+    """Commands below one word, each by the rule of this command line. Its help shows the whole first sentence of each.
+
+    The rule holds for commands of extensions and providers as well: each has `--json` unless it says why not, a wrong
+    option or word is one line that names a near one, and what a command asks, `--yes` of `kit.cli` answers.
+
+    Args:
+        lazy: Commands as "module:attribute", imported when they are used: a command that prints a status does not wait
+            for the modules of setup.
+        old: Earlier names of commands, which help does not show, with the present ones.
     """
 
-    def __init__(self, *args: Any, lazy: Mapping[str, str] | None = None, **options: Any) -> None:
+    prefix = ""
+    """Words between the program and a command of this group, as "storage "."""
+
+    def __init__(
+        self,
+        *args: Any,
+        lazy: Mapping[str, str] | None = None,
+        old: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
-        self.lazy = dict(lazy or {})
+        self.lazy, self.old = dict(lazy or {}), dict(old or {})
+        self.prefix = f"{self.name} "
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, in order."""
-        return sorted({*super().list_commands(ctx), *self.lazy, *self._of_extensions(ctx)})
+        """Return the names of all commands, in order. Import none."""
+        return sorted({*super().list_commands(ctx), *self.lazy, *self.added(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command, imported now if it is lazy."""
-        if cmd_name in self.lazy:
-            return _imported(self.lazy[cmd_name])
-        if (command := super().get_command(ctx, cmd_name)) is not None:
-            return command
-        if (entry := self._of_extensions(ctx).get(cmd_name)) is not None:
-            return _imported_from(ctx, entry)
+        """Return the command, imported now if it is lazy, with the options that the rule gives it."""
+        name = self.old.get(cmd_name, cmd_name)
+        if name in self.lazy:
+            command: click.Command | None = _imported(self.lazy[name])
+        elif (command := super().get_command(ctx, name)) is None:
+            entry = self.added(ctx).get(name)
+            command = self.other(ctx, name) if entry is None else _imported_from(ctx, entry)
+        if command is not None:
+            return _by_rule(command)
         if ctx.resilient_parsing:
             return None
-        if remedy := _missing_package(f"{self.name} {cmd_name}"):
+        if remedy := _missing_package(self.prefix + name):
             raise Failure(remedy)
-        missing = (word for word, _ in _missing_commands(ctx, f"{self.name} "))
-        raise _unknown_command(ctx, cmd_name, [*self.list_commands(ctx), *missing])
+        missing = (word for word, _ in _missing_commands(ctx, self.prefix))
+        raise self.unknown(ctx, cmd_name, [*self.list_commands(ctx), *missing])
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table of commands in `--help`."""
+    def added(self, ctx: click.Context) -> dict[str, CommandEntry]:
+        """Return the commands that extensions add directly below this word, without names of the core."""
+        commands = extensions_of(ctx).commands
+        below = {n[len(self.prefix) :]: e for n, e in commands.items() if n.startswith(self.prefix)}
+        return {word: entry for word, entry in below.items() if " " not in word and word not in self.lazy}
+
+    def other(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Return a command that is neither the core's nor an extension's; None for none."""
+        del ctx, name
+        return None
+
+    def unknown(self, ctx: click.Context, word: str, known: Iterable[str]) -> click.UsageError:
+        """Return the error about a word that is no command, with a near one."""
+        close = get_close_matches(word, list(known), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return click.UsageError(f"No such command {word!r}{hint}", ctx)
+
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        """Return the commands that help shows, each with its summary."""
         longest = 1000
-        added = self._of_extensions(
-            ctx
-        )  # from the summaries, so that one that can't be imported has a line too
         own = {name: self.get_command(ctx, name) for name in {*super().list_commands(ctx), *self.lazy}}
-        rows = {name: entry.summary for name, entry in added.items()} | {
+        # Of extensions the registered text, so that a command that can't be imported has a line too.
+        return {name: entry.summary for name, entry in self.added(ctx).items()} | {
             n: c.get_short_help_str(longest) for n, c in own.items() if c is not None and not c.hidden
         }
-        if rows:
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in `--help`; those of our packages that are not installed dimmed, with the package."""
+        if rows := self.summaries(ctx):
             with formatter.section("Commands"):
                 formatter.write_dl(sorted(rows.items()))
-        _write_missing(ctx, formatter, f"{self.name} ")
+        if missing := _missing_commands(ctx, self.prefix):
+            with formatter.section("Commands of packages that are not installed"):
+                formatter.write_dl([(name, click.style(text, dim=True)) for name, text in missing])
 
-    def _of_extensions(self, ctx: click.Context) -> dict[str, CommandEntry]:
-        """Return the commands that extensions add below this word."""
-        prefix = f"{self.name} "
-        commands = extensions_of(ctx).commands
-        return {n.removeprefix(prefix): entry for n, entry in commands.items() if n.startswith(prefix)}
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and print what the rule adds to it."""
+        from hermes_core.kit.cli import end_document
+
+        try:
+            result = super().invoke(ctx)
+        except click.exceptions.Exit:
+            end_document(ctx)
+            raise
+        end_document(ctx)
+        return result
 
 
-class LazyGroup(click.Group):
-    """Group of all commands. It imports a module when its command runs, and includes the active provider's commands."""
+class Program(Group):
+    """Group of all commands, which includes the active provider's."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        lazy = {name: target for name, (target, _) in COMMANDS.items()}
+        super().__init__(*args, lazy=lazy, **options)
+        self.prefix = ""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return `--help`, which is read after `--home`: the home decides which provider has commands."""
@@ -192,42 +264,50 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of our commands, of extensions' and of the active provider. Import no command."""
-        return sorted({*COMMANDS, *_top_level(ctx), *_active_provider(ctx)})
+        return sorted({*super().list_commands(ctx), *self._of_provider(ctx)})
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command, imported now."""
-        if cmd_name in COMMANDS:
-            return _imported(COMMANDS[cmd_name])
-        if cmd_name in (added := _top_level(ctx)):
-            return _imported_from(ctx, added[cmd_name])
-        if cmd_name in (active := _active_provider(ctx)):
-            from hermes_core.cli.providers import provider_commands
-
-            return provider_commands(home_of(ctx), active[cmd_name])
-        if ctx.resilient_parsing:
+    def other(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Return the commands of the active provider if this is its name."""
+        if (provider := self._of_provider(ctx).get(name)) is None:
             return None
+        from hermes_core.cli.providers import provider_commands
+
+        return provider_commands(home_of(ctx), provider)
+
+    def unknown(self, ctx: click.Context, word: str, known: Iterable[str]) -> click.UsageError:
+        """Return the error about a word that is no command, with the command that does what people mean by it."""
         from hermes_core.loader.discover import BUNDLED
 
-        if remedy := _missing_package(cmd_name):
-            raise Failure(remedy)
-        if cmd_name in HINTS:
-            raise click.UsageError(f"No such command {cmd_name!r}; run: hermes-memory {HINTS[cmd_name]}", ctx)
-        if cmd_name in BUNDLED:
-            raise click.UsageError(
-                f"No such command {cmd_name!r} while another provider is active, or none; "
-                f"choose it first: hermes-memory memory use {cmd_name}",
+        if word in HINTS:
+            return click.UsageError(f"No such command {word!r}; run: hermes-memory {HINTS[word]}", ctx)
+        if word in BUNDLED:
+            return click.UsageError(
+                f"No such command {word!r} while another provider is active, or none; "
+                f"choose it first: hermes-memory memory use {word}",
                 ctx,
             )
-        missing = (word for word, _ in _missing_commands(ctx))
-        raise _unknown_command(ctx, cmd_name, [*self.list_commands(ctx), *missing])
+        return super().unknown(ctx, word, known)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table of commands in `--help`, from the summaries, so that help imports no command."""
-        provider = {name: f"Commands of the active provider {name!r}." for name in _active_provider(ctx)}
-        added = {name: entry.summary for name, entry in _top_level(ctx).items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted({**provider, **added, **SUMMARIES}.items()))
-        _write_missing(ctx, formatter)
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        """Return the commands that help shows from the tables, so that help imports no command."""
+        provider = {name: f"Commands of the active provider {name!r}." for name in self._of_provider(ctx)}
+        added = {name: entry.summary for name, entry in self.added(ctx).items()}
+        return {**provider, **added, **{name: summary for name, (_, summary) in COMMANDS.items()}}
+
+    def _of_provider(self, ctx: click.Context) -> dict[str, str]:
+        """Return the providers that config.yaml selects, by the names of their commands.
+
+        One with the name of a command of ours is left out. Return {} if the file can't be read.
+        """
+        from hermes_core.config import load_config
+
+        try:
+            names = load_config(home_of(ctx)).selected_providers
+        except HermesError:
+            return {}
+        commands = {name.removeprefix(FOLDER_PREFIX): name for name in names}
+        taken = {*self.lazy, *self.added(ctx)}
+        return {command: name for command, name in commands.items() if command not in taken}
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run as a program, also where a stream is closed or can't hold every script."""
@@ -319,10 +399,32 @@ def extensions_of(ctx: click.Context) -> Extensions:
     return cast("Extensions", loaded)
 
 
-def _top_level(ctx: click.Context) -> dict[str, CommandEntry]:
-    """Return the commands that extensions add directly below the program, without those that are the core's own."""
-    commands = extensions_of(ctx).commands
-    return {name: entry for name, entry in commands.items() if " " not in name and name not in COMMANDS}
+def _by_rule(command: click.Command) -> click.Command:
+    """Return a command with what the rule of `Group` gives it. A plain group becomes a `Group`."""
+    from hermes_core.kit.cli import json_flag
+
+    if type(command) is click.Group:
+        names: tuple[str, ...] = (
+            "callback",
+            "params",
+            "help",
+            "short_help",
+            "epilog",
+            "hidden",
+            "context_settings",
+        )
+        names += ("invoke_without_command", "no_args_is_help", "subcommand_metavar", "chain")
+        options = {name: getattr(command, name) for name in names}
+        command = Group(command.name, commands=command.commands, **options)
+    runs = not isinstance(command, click.Group) or command.invoke_without_command
+    has_json = any("--json" in parameter.opts for parameter in command.params)
+    # Its words are for another program, which may have a --json of its own.
+    forwards = command.context_settings.get("ignore_unknown_options") and any(
+        parameter.nargs < 0 for parameter in command.params
+    )
+    if runs and not (has_json or forwards or getattr(command.callback, "without_json", "")):
+        json_flag(command)
+    return command
 
 
 def _missing_package(command: str) -> str:
@@ -351,26 +453,13 @@ def _missing_commands(ctx: click.Context, prefix: str = "") -> list[tuple[str, s
     )
 
 
-def _write_missing(ctx: click.Context, formatter: click.HelpFormatter, prefix: str = "") -> None:
-    """Write the commands of our packages that are not installed, dimmed, each with its package."""
-    if rows := _missing_commands(ctx, prefix):
-        with formatter.section("Commands of packages that are not installed"):
-            formatter.write_dl([(name, click.style(text, dim=True)) for name, text in rows])
-
-
-def _unknown_command(ctx: click.Context, word: str, known: Iterable[str]) -> click.UsageError:
-    close = get_close_matches(word, list(known), n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; see: {ctx.command_path} --help"
-    return click.UsageError(f"No such command {word!r}{hint}", ctx)
-
-
 def _imported(place: str) -> click.Command:
     module, _, attribute = place.partition(":")
     command: click.Command = getattr(importlib.import_module(module), attribute)
     return command
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--home",
     metavar="DIR",
@@ -450,13 +539,10 @@ def _redacted_errors(words: tuple[str, ...]) -> Iterator[None]:
     except HermesError as exc:
         raise Failure(_without_pasted_keys(str(exc), words)) from exc
     except click.ClickException as exc:
-        message = exc.format_message()
-        clean = _without_pasted_keys(message, words)
-        if clean == message:
+        if isinstance(exc, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.1 has no such error
             raise
-        raise (
-            click.UsageError(clean, exc.ctx) if isinstance(exc, click.UsageError) else Failure(clean)
-        ) from exc
+        clean = _without_pasted_keys(exc.format_message(), words)
+        raise (Misuse(clean, exc.ctx) if isinstance(exc, click.UsageError) else Failure(clean)) from exc
 
 
 def _without_pasted_keys(message: str, words: tuple[str, ...]) -> str:
@@ -521,19 +607,3 @@ class _ToTerminal(logging.Handler):
         from hermes_core.safety.terminal import hanging
 
         click.echo(hanging(f"{record.levelname.lower()}: {record.name}: {self.format(record)}"), err=True)
-
-
-def _active_provider(ctx: click.Context) -> dict[str, str]:
-    """Return the providers that config.yaml selects, by the names of their commands.
-
-    One with the name of a command of ours is left out. Return {} if the file can't be read.
-    """
-    from hermes_core.config import load_config
-
-    try:
-        names = load_config(home_of(ctx)).selected_providers
-    except HermesError:
-        return {}
-    commands = {name.removeprefix(FOLDER_PREFIX): name for name in names}
-    taken = {*COMMANDS, *_top_level(ctx)}
-    return {command: name for command, name in commands.items() if command not in taken}

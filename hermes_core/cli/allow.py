@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,8 +10,8 @@ import click
 
 from hermes_core.actions.notes import session_of_user
 from hermes_core.cli import Failure, extensions_of, home_of
-from hermes_core.cli.memory import user_option
-from hermes_core.cli.output import json_option, moment, print_document, print_table
+from hermes_core.cli.options import user_option
+from hermes_core.cli.output import moment, print_result, print_table
 from hermes_core.config import Config, load_config
 from hermes_core.curated.document import entry_handle
 from hermes_core.errors import ConfigError
@@ -61,7 +61,6 @@ def _parts(ctx: click.Context) -> HomeParts:
 @click.option("--list", "listed", is_flag=True, help="List what is allowed.")
 @click.option("--remove", metavar="ID", help="Take back what --list shows under this id.")
 @user_option
-@json_option
 @click.pass_context
 def allow(
     ctx: click.Context,
@@ -72,7 +71,6 @@ def allow(
     listed: bool,
     remove: str | None,
     user: str,
-    as_json: bool,
     **names: str | None,
 ) -> None:
     """Allow the exact TEXT of a note, or the short name of a withheld entry, although the scan flags it.
@@ -88,19 +86,22 @@ def allow(
     if verdicts.fault:
         raise Failure(str(verdicts.fault))
     if listed:
-        _print(verdicts.entries(), as_json)
+        entries = verdicts.entries()
+        rows = [
+            (v.id, moment(v.at), v.kind if v.allowed else f"{v.kind}, not trusted", v.subject)
+            for v in entries
+        ]
+        nothing = "Nothing is allowed beyond what the scan passes."
+        _print(entries, lambda: print_table("", ("id", "when", "what", "text"), rows, nothing))
         return
     if remove is not None:
-        verdict = verdicts.remove(remove)
-        if verdict is None:
+        removed = verdicts.remove(remove)
+        if removed is None:
             raise Failure(
                 f"no verdict has the id {remove!r}, or several begin so; hermes-memory memory allow --list"
             )
-        _record(home, "reject", verdict)
-        if as_json:
-            _print([verdict], as_json)
-            return
-        click.echo(f"taken back: {verdict.kind} {printable(verdict.subject)}")
+        _record(home, "reject", removed)
+        _print([removed], lambda: click.echo(f"taken back: {removed.kind} {printable(removed.subject)}"))
         return
     if folder is not None:
         verdict = _trust(verdicts, folder)
@@ -113,13 +114,8 @@ def allow(
     else:
         verdict = _allow_note(verdicts, home, text or "", user)
     _record(home, "allow", verdict)
-    if as_json:
-        _print([verdict], as_json)
-    else:
-        click.echo(
-            f"allowed: {verdict.kind} {printable(verdict.subject)}; "
-            f"hermes-memory memory allow --remove {verdict.id} takes it back"
-        )
+    undo = f"hermes-memory memory allow --remove {verdict.id} takes it back"
+    _print([verdict], lambda: click.echo(f"allowed: {verdict.kind} {printable(verdict.subject)}; {undo}"))
 
 
 def _allow_note(verdicts: Verdicts, home: HermesHome, text: str, user: str) -> Verdict:
@@ -178,21 +174,6 @@ def _read(path: Path) -> str:
         raise Failure(f"can't read {str(path)!r}: {exc.strerror or exc}; check its name and mode") from exc
 
 
-def _print(verdicts: list[Verdict], as_json: bool) -> None:
-    if as_json:
-        print_document([_as_data(verdict) for verdict in verdicts])
-        return
-    rows = [
-        (v.id, moment(v.at), v.kind if v.allowed else f"{v.kind}, not trusted", v.subject) for v in verdicts
-    ]
-    print_table("", ("id", "when", "what", "text"), rows, "Nothing is allowed beyond what the scan passes.")
-
-
-def _as_data(verdict: Verdict) -> dict[str, object]:
-    return {
-        "id": verdict.id,
-        "kind": verdict.kind,
-        "subject": verdict.subject,
-        "allowed": verdict.allowed,
-        "at": verdict.at,
-    }
+def _print(verdicts: list[Verdict], show: Callable[[], object]) -> None:
+    names = ("id", "kind", "subject", "allowed", "at")
+    print_result([{name: getattr(verdict, name) for name in names} for verdict in verdicts], show)

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from hermes_core.cli import DEGRADED, home_of
-from hermes_core.cli.output import json_option, print_document, print_styled, print_table
+from hermes_core.cli.output import print_result, print_styled, print_table, wants_json
 from hermes_core.health.doctor import Examination, examine
 from hermes_core.health.finding import Finding
-from hermes_core.kit.cli import limit_option
+from hermes_core.kit.cli import limit_option, print_json_lines
 from hermes_core.logs import LEVELS, Level, LogFile
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.storage.inventory import Inventory
@@ -36,9 +36,8 @@ _SIGNS = {
     is_flag=True,
     help="Let stores that held data and are empty or gone begin anew; what is left of them is moved aside.",
 )
-@json_option
 @click.pass_context
-def doctor(ctx: click.Context, fix: bool, accept_loss: bool, as_json: bool) -> None:
+def doctor(ctx: click.Context, fix: bool, accept_loss: bool) -> None:
     """Test all of memory, with a real write, recall and delete, and say what to do about what fails.
 
     Nothing of yours is touched: the writes go to a scratch folder and to a session that is deleted again, and the active
@@ -49,10 +48,7 @@ def doctor(ctx: click.Context, fix: bool, accept_loss: bool, as_json: bool) -> N
     for lost in Inventory(home.path).accept() if accept_loss else ():
         click.echo(printable(f"{lost.message}; it begins anew"), err=True)
     found = examine(home, fix=fix)
-    if as_json:
-        print_document(found.to_dict())
-    else:
-        _show(found)
+    print_result(found.to_dict(), lambda: _show(found))
     if not found.works:
         ctx.exit(DEGRADED)
 
@@ -93,17 +89,15 @@ _HEAD = ("at", "level", "kind", "pid")
     show_default=True,
     help="Lines of this level and above.",
 )
-@json_option
 @click.pass_context
-def logs(ctx: click.Context, limit: int, level: Level, as_json: bool) -> None:
+def logs(ctx: click.Context, limit: int, level: Level) -> None:
     """Show what happened: the last lines of the log, the newest last, with secrets taken out.
 
     With --json each line is one JSON object, as it stands in logs/hermes.log.
     """
     lines = LogFile(home_of(ctx)).read(limit=limit, level=level)
-    if as_json:
-        for line in lines:
-            print_document(line, compact=True)
+    if wants_json():
+        print_json_lines(lines)
         return
     rows = [(_when(line), line["level"], line["kind"], _said(line)) for line in lines]
     print_table("", ("when", "level", "event", "what"), rows, "The log is empty: nothing went wrong so far.")

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import click
 
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import json_option, print_document, print_table, warn
+from hermes_core.cli.options import with_memory
+from hermes_core.cli.output import print_done, print_result, print_table, warn
 from hermes_core.config import load_config, set_value
 from hermes_core.contract.values import parse_outside_id
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory, open_memory
-from hermes_core.safety.terminal import counted, printable
+from hermes_core.safety.terminal import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def add_owner(ctx: click.Context, outside_id: str) -> None:
     PLATFORM/CHAT_ID names a chat whose host tells no users, so that everybody in it is the person at home. Sessions that
     were stored under the id become sessions of the home.
     """
-    click.echo(printable(add_owners(home_of(ctx), [outside_id])))
+    print_done(add_owners(home_of(ctx), [outside_id]), id=outside_id)
 
 
 @identity.command("remove")
@@ -50,28 +51,20 @@ def remove_owner(ctx: click.Context, outside_id: str) -> None:
     if outside_id not in owners:
         raise Failure(f"{outside_id!r} is not listed; {_listed(owners)}")
     set_value(home, "identity.owners", [owner for owner in owners if owner != outside_id])
-    click.echo(printable(f"{outside_id} is a user of their own, from the next start on"))
+    print_done(f"{outside_id} is a user of their own, from the next start on", id=outside_id)
 
 
 @identity.command("list")
-@json_option
-@click.pass_context
-def list_people(ctx: click.Context, as_json: bool) -> None:
+@with_memory()
+def list_people(opened: Memory) -> None:
     """List the ids of the person at home, and the others who have written."""
-    with open_memory(home_of(ctx), provider="") as opened:
-        people = [KnownPerson(owner, True) for owner in opened.config.identity.owners]
-        people += [
-            KnownPerson(user, False)
-            for user in opened.sessions.users()
-            if user not in opened.config.identity.owners
-        ]
-        problem = opened.problem_log.of_sharing()
-    if as_json:
-        print_document(people)
-    else:
-        rows = [(one.id, "the person at home" if one.is_owner else "a user of their own") for one in people]
-        print_table("", ("id", "is"), rows, "Nobody has written from another platform, and nobody is named.")
-    warn(filter(None, [problem]))
+    owners = opened.config.identity.owners
+    people = [KnownPerson(owner, True) for owner in owners]
+    people += [KnownPerson(user, False) for user in opened.sessions.users() if user not in owners]
+    rows = [(one.id, "the person at home" if one.is_owner else "a user of their own") for one in people]
+    nobody = "Nobody has written from another platform, and nobody is named."
+    print_result(people, lambda: print_table("", ("id", "is"), rows, nobody))
+    warn(filter(None, [opened.problem_log.of_sharing()]))
 
 
 def add_owners(home: HermesHome, outside_ids: list[str]) -> str:

@@ -14,13 +14,14 @@ from pathlib import Path
 import click
 
 from hermes_core.cli import Failure, extensions_of, home_of
-from hermes_core.cli.output import finish, json_option, print_document, progress_bar
+from hermes_core.cli.output import finish, print_result, progress_bar, wants_json
 from hermes_core.contract.extensions import IMPORT_ARCHIVE
 from hermes_core.errors import ConfigError, ImportFailed
 from hermes_core.importers import Skip, SkipLog, StreamedSession, find_files, is_known, stream_file
 from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.formats import known_formats, missing_formats
 from hermes_core.importers.run import ImportResult, import_sessions
+from hermes_core.kit.cli import has_yes, yes_option
 from hermes_core.loader.extensions import Extensions, import_target, inactive_reason
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, hanging
@@ -131,8 +132,7 @@ def _format_names(ctx: click.Context | None) -> list[str]:
 @click.option(
     "--keep-origins", is_flag=True, help="Of an export: it is your own, so that its notes count as before."
 )
-@click.option("--yes", is_flag=True, help="Of an export: do not ask.")
-@json_option
+@yes_option
 @click.pass_context
 def import_command(
     ctx: click.Context,
@@ -141,8 +141,6 @@ def import_command(
     users: tuple[str, ...],
     dry_run: bool,
     keep_origins: bool,
-    yes: bool,
-    as_json: bool,
 ) -> None:
     """Bring the conversations of FILE into memory, each turn as if it had just happened.
 
@@ -156,7 +154,12 @@ def import_command(
         if entry is None:
             reason = inactive_reason(extensions_of(ctx), "archive")
             raise Failure(f"{str(paths[0])!r} is a ZIP archive; the import of an export is {reason}")
-        options = {"yes": yes, "keep_origins": keep_origins, "dry_run": dry_run, "as_json": as_json}
+        options = {
+            "yes": has_yes(),
+            "keep_origins": keep_origins,
+            "dry_run": dry_run,
+            "as_json": wants_json(),
+        }
         import_target(entry.target)(ctx, paths[0], users, **options)
         return
     if users or dry_run or keep_origins:
@@ -183,10 +186,7 @@ def import_command(
             build_with_progress(memory[0])
             delivered = memory[0].flush(timeout=60)
             run.problems += memory[0].problems()
-    if as_json:
-        print_document(done)
-    else:
-        _print(done, len(paths) if several else 0)
+    print_result(done, lambda: _print(done, len(paths) if several else 0))
     if not delivered:
         run.problems.append("some turns still wait for the provider: hermes-memory outbox list shows them")
     finish(ctx, run.problems)

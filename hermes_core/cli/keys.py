@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import click
 
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import finish, json_option, print_document, print_table, warn
+from hermes_core.cli.output import finish, print_done, print_result, print_table, warn
 from hermes_core.config import Credentials
+from hermes_core.kit.cli import json_flag
 from hermes_core.safety.redact import looks_like_key
-from hermes_core.safety.terminal import printable
 
 # Larger than any key; a person who pipes a wrong file gets an error and not a copy of it in .env.
 MAX_VALUE_BYTES = 64 * 1024
@@ -39,6 +39,7 @@ def keys() -> None:
 @click.argument("name")
 @click.argument("value", nargs=-1, type=click.UNPROCESSED, metavar="")
 @click.option("--force", is_flag=True, help="Also write a name that controls programs, such as HTTPS_PROXY.")
+@json_flag
 @click.pass_context
 def set_secret(ctx: click.Context, name: str, value: tuple[str, ...], force: bool) -> None:
     """Write the value of NAME into .env; it is typed at a prompt, or read from standard input.
@@ -59,22 +60,19 @@ def set_secret(ctx: click.Context, name: str, value: tuple[str, ...], force: boo
         warn([f"the value of {name} begins or ends with a space, and is kept so"])
     credentials = Credentials(home_of(ctx))
     credentials.set(name, secret, force=force)
-    click.echo(printable(f"{name} is set in {credentials.path}"))
+    print_done(f"{name} is set in {credentials.path}", name=name, path=str(credentials.path))
     _warn_of_environment(credentials, name, secret)
 
 
 @keys.command("list")
-@json_option
 @click.pass_context
-def list_secrets(ctx: click.Context, as_json: bool) -> None:
+def list_secrets(ctx: click.Context) -> None:
     """Show the names in .env, and which of them the environment replaces."""
     credentials = Credentials(home_of(ctx))
     rows = [StoredKey(name, credentials.source(name)) for name in credentials.names()]
-    if as_json:
-        print_document(rows)
-    else:
-        shown = [(row.name, "the environment" if row.source == "environment" else ".env") for row in rows]
-        print_table(str(credentials.path), ("name", "read from"), shown, f"no key is in {credentials.path}")
+    shown = [(row.name, "the environment" if row.source == "environment" else ".env") for row in rows]
+    path, columns = str(credentials.path), ("name", "read from")
+    print_result(rows, lambda: print_table(path, columns, shown, f"no key is in {path}"))
     finish(ctx, [f"line {line} of {credentials.path} sets nothing" for line in credentials.unread_lines()])
 
 
@@ -87,7 +85,7 @@ def remove_secret(ctx: click.Context, name: str) -> None:
     credentials = Credentials(home_of(ctx))
     if not credentials.remove(name):
         raise Failure(f"{name} is not in {credentials.path}; hermes-memory keys list shows the names")
-    click.echo(printable(f"{name} is taken out of {credentials.path}"))
+    print_done(f"{name} is taken out of {credentials.path}", name=name, path=str(credentials.path))
     if credentials.source(name) == "environment":
         warn([f"{name} is still set in the environment: unset it there too"])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,44 +20,36 @@ from hermes_core.actions.notes import (
     pin_note,
     refusal_text,
     restore_version,
-    session_of_user,
     set_field,
     source_of_change,
     undo_change,
 )
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import finish, json_option, moment, print_document, print_table, warn
+from hermes_core.cli.options import all_targets_option, target_option, with_memory
+from hermes_core.cli.output import (
+    finish,
+    moment,
+    print_done,
+    print_result,
+    print_table,
+    wants_json,
+    warn,
+)
 from hermes_core.cli.shell import complete_provider
 from hermes_core.config import load_config, set_value
 from hermes_core.config.keys import COMPOSITE
-from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Session
 from hermes_core.curated.edits import preview
 from hermes_core.curated.journal import NoteVersion
 from hermes_core.curated.waiting import waiting_sentence
-from hermes_core.kit.cli import limit_option
-from hermes_core.memory import open_memory
+from hermes_core.kit.cli import confirm, limit_option, yes_option
+from hermes_core.memory import Memory
 from hermes_core.safety.origin import as_origin
 from hermes_core.safety.terminal import counted, printable
 
 if TYPE_CHECKING:
     from hermes_core.health.status import ProviderStatus, Status, StoreStatus
     from hermes_core.manager.stats import ProviderHealth
-
-user_option = click.option(
-    "--user",
-    default="",
-    metavar="PLATFORM:ID",
-    help="For this user of a gateway; needs memory.per_user.",
-)
-
-
-target_option = click.option(
-    "--target",
-    type=click.Choice(get_args(MemoryTarget)),
-    default="memory",
-    show_default=True,
-    help="MEMORY.md, USER.md or PROJECT.md.",
-)
 
 
 @click.group(
@@ -76,41 +68,34 @@ def memory() -> None:
 
 @memory.command("show")
 @click.option("--origin", "with_origin", is_flag=True, help="Show each entry with who or what it comes from.")
-@user_option
-@json_option
-@click.pass_context
-def show_notes(ctx: click.Context, with_origin: bool, user: str, as_json: bool) -> None:
+@with_memory(user=True)
+def show_notes(opened: Memory, session: Session, with_origin: bool) -> None:
     """Print MEMORY.md and USER.md as the next session's prompt will hold them.
 
     With --origin every entry is printed, also those that wait for hermes-memory review.
     """
-    with open_memory(home_of(ctx), provider="") as opened:
-        curated = opened.curated.of(session_of_user(opened, user))
-        broken = curated.problems()
-        stores = {
-            target: curated.entries(target) for target in curated.enabled_targets if target not in broken
-        }
-        text = curated.take_snapshot().render()
-        withheld = curated.flagged()
-        notes = {target: notes_with_origins(curated, target, entries) for target, entries in stores.items()}
+    curated = opened.curated.of(session)
+    broken = curated.problems()
+    stores = {target: curated.entries(target) for target in curated.enabled_targets if target not in broken}
+    withheld = curated.flagged()
+    notes = {target: notes_with_origins(curated, target, entries) for target, entries in stores.items()}
     waiting = [note.origin for of_target in notes.values() for note in of_target if note.waits]
-    if as_json:
-        print_document(notes if with_origin else stores)
-    elif with_origin:
-        _print_origins(notes)
-    elif text or not broken:
+    if with_origin:
+        print_result(notes, lambda: _print_origins(notes))
+    else:
+        text = curated.take_snapshot().render()
         nothing = "Nothing is remembered yet." if stores else "Curated memory is switched off in config.yaml."
         if withheld:
             nothing = "Nothing of what is remembered is shown to the model."
         elif waiting:
             nothing = "Nothing of what is remembered is in the system prompt."
-        click.echo(printable(text) or nothing)
+        print_result(stores, lambda: click.echo(printable(text) or nothing) if text or not broken else None)
     warn(one.problem for one in withheld)
     if waiting and not with_origin:
-        option = f" --user {shlex.quote(user)}" if user else ""
+        option = f" --user {shlex.quote(session.owner)}" if session.owner else ""
         state = f"{'is' if len(waiting) == 1 else 'are'} in no system prompt"
         warn([f"{waiting_sentence(waiting)} and {state}: hermes-memory review{option}"])
-    finish(ctx, [str(conflict) for conflict in broken.values()])
+    finish(click.get_current_context(), [str(conflict) for conflict in broken.values()])
 
 
 def _print_origins(notes: Mapping[MemoryTarget, Sequence[ShownNote]]) -> None:
@@ -130,126 +115,93 @@ def _print_origins(notes: Mapping[MemoryTarget, Sequence[ShownNote]]) -> None:
 @memory.command("add")
 @click.argument("content")
 @target_option
-@user_option
-@json_option
-@click.pass_context
-def add_notes(ctx: click.Context, content: str, target: str, user: str, as_json: bool) -> None:
+@with_memory(provider=None, user=True)
+def add_notes(opened: Memory, session: Session, content: str, target: str) -> None:
     """Add CONTENT as an entry."""
-    _change(ctx, as_json, user, action="add", target=target, content=content)
+    _say(change_note(opened, session, "add", target, content))
 
 
 @memory.command("replace")
 @click.argument("old_text")
 @click.argument("content")
 @target_option
-@user_option
-@json_option
-@click.pass_context
-def replace_notes(
-    ctx: click.Context, old_text: str, content: str, target: str, user: str, as_json: bool
-) -> None:
+@with_memory(provider=None, user=True)
+def replace_notes(opened: Memory, session: Session, content: str, target: str, old_text: str) -> None:
     """Replace the one entry that holds OLD_TEXT by CONTENT."""
-    _change(ctx, as_json, user, action="replace", target=target, old_text=old_text, content=content)
+    _say(change_note(opened, session, "replace", target, content, old_text))
 
 
 @memory.command("remove")
 @click.argument("old_text")
 @target_option
-@user_option
-@json_option
-@click.pass_context
-def remove_notes(ctx: click.Context, old_text: str, target: str, user: str, as_json: bool) -> None:
+@with_memory(provider=None, user=True)
+def remove_notes(opened: Memory, session: Session, target: str, old_text: str) -> None:
     """Remove the one entry that holds OLD_TEXT."""
-    _change(ctx, as_json, user, action="remove", target=target, old_text=old_text)
+    _say(change_note(opened, session, "remove", target, "", old_text))
 
 
 @memory.command("pin")
 @click.argument("old_text")
 @click.option("--off", is_flag=True, help="Let the agent change it again.")
 @target_option
-@user_option
-@json_option
-@click.pass_context
-def pin_notes(ctx: click.Context, old_text: str, off: bool, target: str, user: str, as_json: bool) -> None:
+@with_memory(user=True)
+def pin_notes(opened: Memory, session: Session, old_text: str, off: bool, target: str) -> None:
     """Pin the one entry that holds OLD_TEXT: only you can change or remove it, and it stands first in the prompt."""
-    with open_memory(home_of(ctx), provider="") as opened:
-        done = pin_note(opened, session_of_user(opened, user), target, old_text, on=not off)
-    _say(ctx, done, as_json)
+    _say(pin_note(opened, session, target, old_text, on=not off))
 
 
 @memory.command("set")
 @click.argument("name")
 @click.argument("value", required=False)
-@user_option
-@json_option
-@click.pass_context
-def set_profile_field(ctx: click.Context, name: str, value: str | None, user: str, as_json: bool) -> None:
+@with_memory(provider=None, user=True)
+def set_profile_field(opened: Memory, session: Session, name: str, value: str | None) -> None:
     """Set the profile field NAME to VALUE; without VALUE, delete it.
 
     `memory.profile_fields` of config.yaml declares the fields. They are the first lines of USER.md.
     """
-    with open_memory(home_of(ctx)) as opened:
-        done = set_field(opened, session_of_user(opened, user), name, value)
-    _say(ctx, done, as_json)
+    _say(set_field(opened, session, name, value))
 
 
 @memory.command("history")
 @limit_option(20, 10_000)
-@user_option
-@json_option
-@click.pass_context
-def history_notes(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
+@with_memory(user=True)
+def history_notes(opened: Memory, session: Session, limit: int) -> None:
     """List changes of curated memory, the latest first."""
-    with open_memory(home_of(ctx), provider="") as opened:
-        changes = opened.curated.of(session_of_user(opened, user)).history(limit=limit)
-    if as_json:
-        print_document(changes)
-        return
+    changes = opened.curated.of(session).history(limit=limit)
     rows = [(c.id, moment(c.at), c.target, c.action, _summary(c), source_of_change(c)) for c in changes]
     columns = ("change", "when", "target", "action", "what", "from")
-    print_table("", columns, rows, "Nothing has changed yet.")
+    print_result(changes, lambda: print_table("", columns, rows, "Nothing has changed yet."))
 
 
 @memory.command("undo")
 @click.argument("change", type=int, required=False)
-@user_option
-@json_option
-@click.pass_context
-def undo_notes(ctx: click.Context, change: int | None, user: str, as_json: bool) -> None:
+@with_memory(provider=None, user=True)
+def undo_notes(opened: Memory, session: Session, change: int | None) -> None:
     """Undo the latest change, or the one with the id CHANGE."""
-    with open_memory(home_of(ctx)) as opened:
-        done = undo_change(opened, session_of_user(opened, user), change)
-    _say(ctx, done, as_json)
+    _say(undo_change(opened, session, change))
 
 
 @memory.command("restore")
 @click.argument("change", type=int)
-@user_option
-@json_option
-@click.pass_context
-def restore_notes(ctx: click.Context, change: int, user: str, as_json: bool) -> None:
+@with_memory(provider=None, user=True)
+def restore_notes(opened: Memory, session: Session, change: int) -> None:
     """Bring back all entries of a file as they were right after the change with the id CHANGE.
 
     This is a change too: `hermes-memory memory undo` takes it back.
     """
-    with open_memory(home_of(ctx)) as opened:
-        done = restore_version(opened, session_of_user(opened, user), change)
-    _say(ctx, done, as_json)
+    _say(restore_version(opened, session, change))
 
 
 @memory.command()
-@json_option
 @click.pass_context
-def status(ctx: click.Context, as_json: bool) -> None:
+def status(ctx: click.Context) -> None:
     """Say what memory there is and whether it works. Exits with 3 when something configured does not."""
     from hermes_core.health.status import forget_earlier_notes, status_of
 
     home = home_of(ctx)
     report = status_of(home)
-    if as_json:
-        print_document(report)
-    else:
-        _show_status(report)
+    print_result(report, lambda: _show_status(report))
+    if not wants_json():
         forget_earlier_notes(home, report)
     finish(ctx, report.problems)
 
@@ -272,7 +224,7 @@ def use(ctx: click.Context, name: str) -> None:
     for one in chosen:
         require_available(home, one)
     set_value(home, "memory.provider", COMPOSITE if name == COMPOSITE else chosen[0])
-    click.echo(f"memory provider: {' and '.join(chosen)}, from the next start on")
+    print_done(f"memory provider: {' and '.join(chosen)}, from the next start on", providers=chosen)
 
 
 @memory.command()
@@ -280,64 +232,45 @@ def use(ctx: click.Context, name: str) -> None:
 def off(ctx: click.Context) -> None:
     """Go back to built-in memory only; the provider's data stays."""
     set_value(home_of(ctx), "memory.provider", "")
-    click.echo("memory provider: built-in only")
+    print_done("memory provider: built-in only", providers=[])
 
 
 @memory.command()
-@click.option(
-    "--target",
-    type=click.Choice(["all", *get_args(MemoryTarget)]),
-    default="all",
-    show_default=True,
-    help="Which file.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_context
-def reset(ctx: click.Context, target: str, yes: bool) -> None:
+@all_targets_option
+@yes_option
+@with_memory(provider=None)
+def reset(opened: Memory, target: str) -> None:
     """Remove every entry of curated memory; hermes-memory memory undo brings them back."""
-    with open_memory(home_of(ctx)) as opened:
-        targets = [one for one in opened.curated.targets if target in (one, "all")]
-        counts = {
-            name: len(opened.curated.entries(name))
-            for name in targets
-            if name in opened.curated.enabled_targets
-        }
-        if not any(counts.values()):
-            click.echo("nothing to reset")
-            return
-        if not yes:
-            what = " and ".join(f"{count} in {name}" for name, count in counts.items() if count)
-            click.confirm(f"Remove all entries ({what})?", abort=True)
-        opened.manager.initialize_all(opened.local_session)
-        done = [opened.curated.reset(name, session=opened.local_session) for name in counts]
-        late = deliver(opened, opened.local_session)
-        problems = opened.problems()
-    warn(filter(None, [*(result.get("warning") for result in done), late]))
-    refused = [refusal_text(result) for result in done if not result.get("success")]
-    if not refused:
-        count = sum(counts.values())
-        each = ", one file each time" if sum(map(bool, counts.values())) > 1 else ""
-        click.echo(
-            f"{counted(count, 'entry', 'entries')} removed; hermes-memory memory undo brings back what was there{each}"
-        )
-    finish(ctx, [*refused, *problems], failed=bool(refused))
+    enabled, session = opened.curated.enabled_targets, opened.local_session
+    targets = [one for one in opened.curated.targets if target in (one, "all") and one in enabled]
+    counts = {name: len(opened.curated.entries(name)) for name in targets}
+    if not any(counts.values()):
+        print_done("nothing to reset", removed=counts)
+        return
+    confirm(f"Remove all entries ({' and '.join(f'{n} in {name}' for name, n in counts.items() if n)})?")
+    opened.manager.initialize_all(session)
+    done = [opened.curated.reset(name, session=session) for name in counts]
+    warn(filter(None, [*(result.get("warning") for result in done), deliver(opened, session)]))
+    if refused := [refusal_text(result) for result in done if not result.get("success")]:
+        finish(click.get_current_context(), [*refused, *opened.problems()], failed=True)
+    each = ", one file each time" if sum(map(bool, counts.values())) > 1 else ""
+    removed = counted(sum(counts.values()), "entry", "entries")
+    undo = f"hermes-memory memory undo brings back what was there{each}"
+    print_done(f"{removed} removed; {undo}", removed=counts)
 
 
 @memory.command("prune")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@user_option
-@click.pass_context
-def prune_notes(ctx: click.Context, yes: bool, user: str) -> None:
+@yes_option
+@with_memory(user=True)
+def prune_notes(opened: Memory, session: Session) -> None:
     """Forget the history of curated memory and its copies, so that what was removed is nowhere in it.
 
     For a secret that was removed: until then undo could bring it back. The entries of now stay. Where it was said, in
     a past conversation, `hermes-memory sessions delete` deletes that; what a provider took is in the provider's hands.
     """
-    if not yes:
-        click.confirm("Forget all changes? None of them can be undone any more.", abort=True)
-    with open_memory(home_of(ctx), provider="") as opened:
-        gone = opened.curated.of(session_of_user(opened, user)).prune()
-    click.echo(counted(gone, "change or copy is gone", "changes and copies are gone"))
+    confirm("Forget all changes? None of them can be undone any more.")
+    gone = opened.curated.of(session).prune()
+    print_done(counted(gone, "change or copy is gone", "changes and copies are gone"), removed=gone)
 
 
 def _summary(change: NoteVersion) -> str:
@@ -445,28 +378,10 @@ def _fullness(store: StoreStatus) -> Iterator[str]:
         yield "over its limit, so it takes nothing more until some entries are removed"
 
 
-def _change(
-    ctx: click.Context,
-    as_json: bool,
-    user: str,
-    *,
-    action: str,
-    target: str,
-    content: str = "",
-    old_text: str = "",
-) -> None:
-    with open_memory(home_of(ctx)) as opened:
-        done = change_note(opened, session_of_user(opened, user), action, target, content, old_text)
-    _say(ctx, done, as_json)
-
-
-def _say(ctx: click.Context, done: NoteResult, as_json: bool) -> None:
+def _say(done: NoteResult) -> None:
     """Print what a change came to, what to do when it was refused, and end with its exit code."""
-    if as_json:
-        print_document(done.result)
-    elif not done.ok:
+    if not (done.ok or wants_json()):
         raise Failure(done.text)
-    else:
-        click.echo(printable(done.text))
+    print_result(done.result, lambda: click.echo(printable(done.text)))
     warn(filter(None, [done.result.get("caution"), done.late]))
-    finish(ctx, done.problems, failed=not done.ok)
+    finish(click.get_current_context(), done.problems, failed=not done.ok)

@@ -11,12 +11,12 @@ import click
 from hermes_core.actions.note_files import export_note_files, import_note_files, keep_text
 from hermes_core.actions.notes import session_of_user
 from hermes_core.cli import Failure, home_of
-from hermes_core.cli.memory import target_option, user_option
-from hermes_core.cli.output import finish, warn
+from hermes_core.cli.options import target_option, user_option, with_memory
+from hermes_core.cli.output import finish, print_done, print_result, warn
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import join_entries
 from hermes_core.errors import HermesError
-from hermes_core.memory import open_memory
+from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, printable
 
 _all_users_option = click.option(
@@ -40,7 +40,7 @@ def edit_notes(ctx: click.Context, target: str, user: str) -> None:
     before = join_entries(base)
     text = click.edit(before + "\n" if before else "", extension=".md", require_save=False)
     if text is None or text.rstrip("\n") == before:
-        click.echo("nothing was changed")
+        print_done("nothing was changed")
         return
     with open_memory(home) as opened:
         session = session_of_user(opened, user)
@@ -56,7 +56,7 @@ def edit_notes(ctx: click.Context, target: str, user: str) -> None:
             again += f" --user {shlex.quote(user)}" if user else ""
             raise Failure(f"{error} Your text is in {str(copy)!r}; take what is missing over with: {again}")
         flagged, problems = store.flagged(name), opened.problems(session)
-    click.echo(printable(" ".join([result["message"], result["usage"], result.get("notice", "")]).strip()))
+    print_done(" ".join([result["message"], result["usage"], result.get("notice", "")]).strip())
     warn(filter(None, [result.get("caution"), result.get("warning"), *(one.problem for one in flagged)]))
     finish(ctx, problems)
 
@@ -65,38 +65,35 @@ def edit_notes(ctx: click.Context, target: str, user: str) -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @user_option
 @_all_users_option
-@click.pass_context
-def export_files(ctx: click.Context, folder: Path, user: str, all_users: bool) -> None:
+@with_memory()
+def export_files(opened: Memory, folder: Path, user: str, all_users: bool) -> None:
     """Write MEMORY.md, USER.md and the PROJECT.md of each repository into DIR, for Git or another home.
 
     `origins.json` beside them says which entries nobody said. Files of an earlier export are overwritten. For sessions and
     history as well, see hermes-memory export.
     """
-    with open_memory(home_of(ctx), provider="") as opened:
-        counts = export_note_files(opened, folder, user, all_users=all_users)
-    for name, count in counts.items():
-        click.echo(printable(f"{folder / name}: {counted(count, 'entry', 'entries')}"))
-    if not counts:
-        click.echo("Nothing is remembered yet.")
+    counts = export_note_files(opened, folder, user, all_users=all_users)
+    lines = [f"{folder / name}: {counted(count, 'entry', 'entries')}" for name, count in counts.items()]
+    text = "\n".join(map(printable, lines)) or "Nothing is remembered yet."
+    print_result(counts, lambda: click.echo(text))
 
 
 @click.command("import")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @user_option
 @_all_users_option
-@click.pass_context
-def import_files(ctx: click.Context, folder: Path, user: str, all_users: bool) -> None:
+@with_memory()
+def import_files(opened: Memory, folder: Path, user: str, all_users: bool) -> None:
     """Make the notes what MEMORY.md, USER.md and projects/*/PROJECT.md in DIR say. A missing file changes nothing.
 
     This is an edit by hand: hermes-memory memory undo takes it back. With storage.url, DIR may be the folder `memories` of
     this home, whose files are not read any more.
     """
-    with open_memory(home_of(ctx), provider="") as opened:
-        imported = import_note_files(opened, folder, user, all_users=all_users)
-        problems = opened.problems()
-    refused = [f"{file.file}: {file.result['error']}" for file in imported if not file.result.get("success")]
-    for file in imported:
-        if file.result.get("success"):
-            click.echo(printable(f"{file.file}: {file.result['message']}"))
-            warn(filter(None, [file.result.get("caution"), file.result.get("warning")]))
-    finish(ctx, [*refused, *problems], failed=bool(refused))
+    imported = import_note_files(opened, folder, user, all_users=all_users)
+    done = {file.file: file.result for file in imported if file.result.get("success")}
+    refused = [f"{file.file}: {file.result['error']}" for file in imported if file.file not in done]
+    lines = [printable(f"{name}: {result['message']}") for name, result in done.items()]
+    print_result(imported, lambda: click.echo("\n".join(lines), nl=bool(lines)))
+    for result in done.values():
+        warn(filter(None, [result.get("caution"), result.get("warning")]))
+    finish(click.get_current_context(), [*refused, *opened.problems()], failed=bool(refused))

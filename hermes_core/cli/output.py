@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-import calendar
-import contextlib
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_core.cli import DEGRADED
-from hermes_core.kit import cli as kit
+from hermes_core.kit.cli import json_option, wants_json
+from hermes_core.kit.cli import print_json as print_document
 from hermes_core.safety.terminal import hanging, printable
 from hermes_core.sessions.records import local_time
+
+__all__ = [
+    "console",
+    "finish",
+    "for_terminal",
+    "json_option",
+    "moment",
+    "print_document",
+    "print_done",
+    "print_result",
+    "print_styled",
+    "print_table",
+    "progress_bar",
+    "wants_json",
+    "warn",
+]
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,28 +45,15 @@ _GAP = 2
 _MAX_WORD = 20
 """Letters of the longest word that is never broken: longer ones are paths, addresses and names of keys."""
 
-_DOCUMENT = "hermes_core.document"
+
+def print_result(value: Any, show: Callable[[], object]) -> None:
+    """Print the result of a command: the JSON document with `--json`, else what `show` prints for people."""
+    print_document(value) if wants_json() else show()
 
 
-def json_alone(ctx: click.Context, parameter: click.Parameter, chosen: bool) -> bool:
-    """Leave standard output to `print_json` until the command ends; what a provider prints goes to standard error."""
-    del parameter
-    # Several options of one command may have this callback.
-    if chosen and not ctx.resilient_parsing and _DOCUMENT not in ctx.meta:
-        ctx.meta[_DOCUMENT] = sys.stdout
-        ctx.with_resource(contextlib.redirect_stdout(sys.stderr))
-    return chosen
-
-
-json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=json_alone, help="Print JSON for programs."
-)
-
-
-def print_document(value: Any, *, compact: bool = False) -> None:
-    """Print one JSON document on standard output, as `kit.cli.print_json` does."""
-    with contextlib.redirect_stdout(click.get_current_context().meta.get(_DOCUMENT, sys.stdout)):
-        kit.print_json(value, compact=compact)
+def print_done(message: str, **facts: Any) -> None:
+    """Print the sentence about what a command did; with `--json` an object with `message` and these facts."""
+    print_result({"message": message, **facts}, lambda: click.echo(printable(message)))
 
 
 def for_terminal() -> bool:
@@ -196,14 +197,6 @@ def _print_records(out: Console, title: str, columns: Sequence[str], rows: Itera
             text = Text(f"{column}: {cell}" if cell else "", overflow="fold")
             for indent, line in enumerate(text.wrap(out, max(out.width - 4, 10)) if cell else ()):
                 out.print(Padding(line, (0, 0, 0, 4 if indent else 2), expand=False))
-
-
-def seconds_of(at: datetime) -> float:
-    """Return a moment that a person gave as seconds since the epoch, also at the ends of the calendar."""
-    try:
-        return at.timestamp()
-    except (ValueError, OverflowError, OSError):
-        return float(calendar.timegm(at.timetuple()))
 
 
 def moment(seconds: float | None) -> str:

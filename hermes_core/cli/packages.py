@@ -22,6 +22,7 @@ from hermes_core.cli.setup import install
 from hermes_core.cli.shell import complete_provider
 from hermes_core.config import load_config
 from hermes_core.home import HermesHome, expanded
+from hermes_core.kit.cli import confirm, yes_option
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import BUNDLED, ProviderEntry, discover, select
 from hermes_core.loader.entry_points import LoadControl, normalise
@@ -102,9 +103,9 @@ def install_packages(
 
 @click.command("uninstall")
 @click.argument("name", shell_complete=complete_provider)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.pass_context
-def uninstall_package(ctx: click.Context, name: str, yes: bool) -> None:
+def uninstall_package(ctx: click.Context, name: str) -> None:
     """Remove the package of the provider NAME; its data stays. The active provider is not removed."""
     home = home_of(ctx)
     package = _package_of(home, name)
@@ -114,8 +115,7 @@ def uninstall_package(ctx: click.Context, name: str, yes: bool) -> None:
     for active in load_config(home).selected_providers:
         if {place.name for place in select(discover(home), active)} & set(offered):
             raise Failure(f"{active!r} is the active provider; run 'hermes-memory memory off' first")
-    if not yes:
-        click.confirm(f"Remove {package} (providers: {', '.join(offered)})?", abort=True)
+    confirm(f"Remove {package} (providers: {', '.join(offered)})?")
     installer = find_installer()
     answer_yes = ["--yes"] if installer.name == "pip" else []
     if not installer.run("uninstall", *answer_yes, package):

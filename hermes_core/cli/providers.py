@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import finish, json_option, print_document, print_table
+from hermes_core.cli.output import finish, print_result, print_table
 from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.kit.cli import without_json
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.loader.discover import ProviderEntry
 from hermes_core.loader.load import LoadedProvider, load_provider
@@ -29,9 +32,8 @@ _HIDDEN = ("shadowed", "blocked")
     },
 )
 @click.option("--all", "show_all", is_flag=True, help="Also those that are shadowed or blocked.")
-@json_option
 @click.pass_context
-def providers(ctx: click.Context, show_all: bool, as_json: bool) -> None:
+def providers(ctx: click.Context, show_all: bool) -> None:
     """List the memory providers that are installed, with their state and its reason.
 
     Only the active provider is imported. Exits with 3 when the configured one does not work.
@@ -41,15 +43,16 @@ def providers(ctx: click.Context, show_all: bool, as_json: bool) -> None:
     with open_memory(home_of(ctx)) as memory:
         entries, problems = memory.providers(), memory.problems()
     shown = [entry for entry in entries if show_all or entry.state not in _HIDDEN]
-    if as_json:
-        print_document(shown)
-    else:
-        rows = [(e.name, e.state, e.version, about(e), e.source, e.reason) for e in shown]
-        columns = ("name", "state", "version", "about", "source", "reason")
-        print_table("", columns, rows, "No provider is installed.")
-        for line in (f"{entry.name}: {note}" for entry in shown for note in entry.notes):
-            click.echo(printable(line))
+    print_result(shown, lambda: _print_entries(shown))
     finish(ctx, problems)
+
+
+def _print_entries(entries: Sequence[ProviderEntry]) -> None:
+    rows = [(e.name, e.state, e.version, about(e), e.source, e.reason) for e in entries]
+    columns = ("name", "state", "version", "about", "source", "reason")
+    print_table("", columns, rows, "No provider is installed.")
+    for line in (f"{entry.name}: {note}" for entry in entries for note in entry.notes):
+        click.echo(printable(line))
 
 
 def about(entry: ProviderEntry) -> str:
@@ -73,6 +76,7 @@ def provider_commands(home: HermesHome, name: str) -> click.Command:
 def _forwarding_command(loaded: LoadedProvider, name: str) -> click.Command:
     """Return a command that forwards its arguments to the argparse parsers of a provider for Hermes Agent."""
 
+    @without_json("its words are the provider's")
     def run(words: tuple[str, ...]) -> None:
         run_command = getattr(loaded.factory(), "run_command", None)
         if run_command is None:  # it subclasses our base class, and is registered for Hermes Agent alone

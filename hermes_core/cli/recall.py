@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from hermes_core.cli import home_of
-from hermes_core.cli.output import finish, json_alone, json_option, print_document, print_styled
+from hermes_core.cli.options import limit_results_option, time_options, with_memory
+from hermes_core.cli.output import finish, print_result, print_styled
 from hermes_core.errors import ImportFailed
 from hermes_core.health.provider import start_providers
+from hermes_core.kit.cli import print_json_lines, reserve_output
 from hermes_core.kit.text import clip
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.turn_recall import RecallHit, RecallReport
 
@@ -28,35 +30,20 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
 
 @click.command()
 @click.argument("query", required=False)
-@click.option(
-    "-n",
-    "-k",
-    "--limit",
-    type=click.IntRange(1, MAX_RESULTS),
-    help="At most this many results per source; else 10, or 30 for a question about a list or a count.",
+@limit_results_option(
+    MAX_RESULTS,
+    "At most this many results per source; else 10, or 30 for a question about a list or a count.",
 )
-@click.option(
-    "--after",
-    metavar="TIME",
-    help="Only messages of past sessions from this time on: 2026-01-31, or as in: last week, March.",
-)
-@click.option("--before", metavar="TIME", help="Only messages of past sessions before this time.")
+@time_options("messages of past sessions")
 @click.option(
     "--batch",
     is_flag=True,
-    callback=json_alone,
+    callback=reserve_output,
     help='Read {"query": ...} lines from standard input, answer a line each.',
 )
-@json_option
-@click.pass_context
+@with_memory(provider=None)
 def recall(
-    ctx: click.Context,
-    query: str | None,
-    limit: int | None,
-    after: str | None,
-    before: str | None,
-    batch: bool,
-    as_json: bool,
+    memory: Memory, query: str | None, limit: int | None, after: str | None, before: str | None, batch: bool
 ) -> None:
     """Show what a turn with the message QUERY would get, by source.
 
@@ -65,32 +52,32 @@ def recall(
     """
     if batch == (query is not None):
         raise click.UsageError("give a QUERY or --batch, one of the two")
-    with open_memory(home_of(ctx)) as memory:
-        # A turn does without a provider that starts slowly. This command waits, because the provider's answer is its purpose.
-        start_providers(memory.manager, memory.local_session)
-        if batch:
-            valid = _answer_lines(memory, limit, after, before)
-            problems = memory.problems()
-        else:
-            valid, report = True, memory.recall(query or "", limit=limit, after=after, before=before)
-            problems = list(report.problems)
-            print_document(report) if as_json else _show(report)
-    finish(ctx, problems, failed=not valid)
+    # A turn does without a provider that starts slowly. This command waits, because the provider's answer is its purpose.
+    start_providers(memory.manager, memory.local_session)
+    ctx = click.get_current_context()
+    if batch:
+        faults: list[str] = []
+        print_json_lines(_answers(memory, limit, after, before, faults))
+        finish(ctx, memory.problems(), failed=bool(faults))
+        return
+    report = memory.recall(query or "", limit=limit, after=after, before=before)
+    print_result(report, lambda: _show(report))
+    finish(ctx, report.problems)
 
 
-def _answer_lines(memory: Memory, limit: int | None, after: str | None, before: str | None) -> bool:
-    """Answer each line, an invalid one with an `error`; return whether all were valid."""
-    valid = True
+def _answers(
+    memory: Memory, limit: int | None, after: str | None, before: str | None, faults: list[str]
+) -> Iterator[object]:
+    """Yield the answer to each line of standard input: of an invalid one an `error`, which is added to `faults`."""
     for number, line in enumerate(sys.stdin.buffer, 1):
         if not line.strip():
             continue
         try:
             query, k = _question(line, number, limit)
-            print_document(memory.recall(query, limit=k, after=after, before=before), compact=True)
+            yield memory.recall(query, limit=k, after=after, before=before)
         except ImportFailed as exc:
-            valid = False
-            print_document({"error": str(exc)}, compact=True)
-    return valid
+            faults.append(str(exc))
+            yield {"error": str(exc)}
 
 
 def _question(line: bytes, number: int, limit: int | None) -> tuple[str, int | None]:

@@ -11,9 +11,9 @@ import click
 
 from hermes_core.actions.approval import Approval, WaitingItem, named_item
 from hermes_core.actions.notes import deliver, session_of_user
-from hermes_core.cli import Failure, home_of
-from hermes_core.cli.memory import user_option
-from hermes_core.cli.output import finish, json_option, moment, print_document, print_styled
+from hermes_core.cli import Failure
+from hermes_core.cli.options import with_memory
+from hermes_core.cli.output import finish, moment, print_result, print_styled, wants_json
 from hermes_core.contract.extensions import PartItem
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
 from hermes_core.curated.store import MemoryStore
@@ -23,7 +23,7 @@ from hermes_core.curated.waiting import (
     rebuild_origins,
     waiting_sentence,
 )
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import Memory
 from hermes_core.safety.origin import LOW_ORIGINS
 from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
 
@@ -60,18 +60,15 @@ class ReviewReport:
 @click.option(
     "--rebuild", is_flag=True, help="Replace an unusable file of origins; all notes of this owner wait then."
 )
-@user_option
-@json_option
-@click.pass_context
+@with_memory(provider=None, user=True)
 def review(
-    ctx: click.Context,
+    opened: Memory,
+    session: Session,
     accept: tuple[str, ...],
     reject: tuple[str, ...],
     accept_all: bool,
     always: Origin | None,
     rebuild: bool,
-    user: str,
-    as_json: bool,
 ) -> None:
     """Show notes and skills that come from a tool, a web page, an import, a provider or another user; confirm or reject them.
 
@@ -81,25 +78,19 @@ def review(
     if accept_all and (accept or reject):
         raise click.UsageError("--accept-all leaves no note for --accept and --reject")
     acts = bool(accept or reject or accept_all or always)
-    with open_memory(home_of(ctx)) as opened:
-        session = session_of_user(opened, user)
-        step = ReviewDialog(opened, opened.curated.of(session), session, quiet=as_json)
-        step.require_origins(rebuild=rebuild)
-        if always:
-            step.always(always)
-        if acts:
-            step.act(accept, reject, accept_all=accept_all)
-        elif not as_json:
-            step.ask() if is_interactive() else step.list()
-        step.finish()
-        late = deliver(opened, session) if step.report.rejected else ""
-        others = "" if user else _others(opened)
-        problems = opened.problems(session)
-    if as_json:
-        print_document(step.report.to_dict())
-    elif others:
-        click.echo(printable(others))
-    finish(ctx, [*filter(None, [late]), *problems])
+    step = ReviewDialog(opened, opened.curated.of(session), session, quiet=wants_json())
+    step.require_origins(rebuild=rebuild)
+    if always:
+        step.always(always)
+    if acts:
+        step.act(accept, reject, accept_all=accept_all)
+    elif not wants_json():
+        step.ask() if is_interactive() else step.list()
+    step.finish()
+    late = deliver(opened, session) if step.report.rejected else ""
+    others = "" if session.owner else _others(opened)
+    print_result(step.report.to_dict(), lambda: click.echo(printable(others), nl=bool(others)))
+    finish(click.get_current_context(), [*filter(None, [late]), *opened.problems(session)])
 
 
 def is_interactive() -> bool:

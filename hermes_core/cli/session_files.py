@@ -16,13 +16,15 @@ from hermes_core.actions.conversations import (
     named_session,
     rename_conversation,
 )
-from hermes_core.cli import Failure, home_of
-from hermes_core.cli.output import json_option, print_document, warn
+from hermes_core.cli import Failure
+from hermes_core.cli.options import with_memory
+from hermes_core.cli.output import finish, print_done, print_result, wants_json
 from hermes_core.config import backup_folder
 from hermes_core.errors import SessionError
-from hermes_core.memory import open_memory
+from hermes_core.kit.cli import without_json
+from hermes_core.memory import Memory
 from hermes_core.safety.json_size import JsonTooLarge, parse_json
-from hermes_core.safety.terminal import counted, printable
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Mark
 from hermes_core.sessions.transfer import import_session
@@ -45,9 +47,10 @@ MAX_LINE_CHARS = 256 * 2**20
     help="The file to write (default: standard output).",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
-@click.pass_context
+@without_json("it writes JSON Lines")
+@with_memory()
 def export_sessions(
-    ctx: click.Context,
+    memory: Memory,
     session_ids: tuple[str, ...],
     every: bool,
     sources: tuple[str, ...],
@@ -62,27 +65,26 @@ def export_sessions(
     """
     if not (session_ids or every or sources or user is not None):
         raise click.UsageError("name sessions, or give --all, --source or --user")
-    with open_memory(home_of(ctx), provider="") as memory:
-        db = memory.sessions
-        if output is not None:
-            check_output_file(output, memory.home, backup_folder(memory.home, memory.config), force=force)
-        ids = _selected(db, session_ids, every=every, sources=sources, user=user)
-        if not (ids or every):
-            raise Failure("no session matches; nothing was exported")
-        if output is None:
-            sys.stdout.writelines(exported_lines(db, ids))
-            return
-        ensure_folder(output.parent)
-        partial, file = open_partial(output)
-        try:
-            with file:
-                file.writelines(line.encode("ascii") for line in exported_lines(db, ids))
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(output)
-        finally:
-            partial.unlink(missing_ok=True)
-        click.echo(f"{counted(len(ids), 'session')} exported to {output}", err=True)
+    db = memory.sessions
+    if output is not None:
+        check_output_file(output, memory.home, backup_folder(memory.home, memory.config), force=force)
+    ids = _selected(db, session_ids, every=every, sources=sources, user=user)
+    if not (ids or every):
+        raise Failure("no session matches; nothing was exported")
+    if output is None:
+        sys.stdout.writelines(exported_lines(db, ids))
+        return
+    ensure_folder(output.parent)
+    partial, file = open_partial(output)
+    try:
+        with file:
+            file.writelines(line.encode("ascii") for line in exported_lines(db, ids))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+    click.echo(f"{counted(len(ids), 'session')} exported to {output}", err=True)
 
 
 def _selected(
@@ -105,9 +107,8 @@ def _selected(
 
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.File("r", encoding="utf-8"))
-@json_option
-@click.pass_context
-def import_sessions(ctx: click.Context, files: tuple[IO[str], ...], as_json: bool) -> None:
+@with_memory()
+def import_sessions(memory: Memory, files: tuple[IO[str], ...]) -> None:
     """Bring back sessions that `sessions export` wrote; FILES may be "-" for standard input.
 
     A session that is here already stays as it is. Nothing is sent to the provider, which got these turns when they were
@@ -115,29 +116,24 @@ def import_sessions(ctx: click.Context, files: tuple[IO[str], ...], as_json: boo
     """
     counts = {"imported": 0, "present": 0, "different": 0}
     faults: list[str] = []
-    with open_memory(home_of(ctx), provider="") as memory:
-        for place, line in _lines(files):
-            try:
-                document = parse_json(line)
-                result = import_session(memory.sessions, document)
-            except JsonTooLarge as exc:
-                faults.append(f"{place}: {exc}; export the session again")
-            except (ValueError, RecursionError):
-                faults.append(f"{place}: it is no JSON; export the session again")
-            except SessionError as exc:
-                faults.append(f"{place}: {exc}")
-            else:
-                counts[result] += 1
-                if result == "different":
-                    name = document["session"]["id"]
-                    faults.append(f"{place}: session {name!r} is here with other messages and stays as it is")
-    if as_json:
-        print_document({**counts, "faults": faults})
-    else:
-        click.echo(f"{counted(counts['imported'], 'session')} imported, {counts['present']} here already")
-        warn(faults)
-    if faults:
-        ctx.exit(1)
+    for place, line in _lines(files):
+        try:
+            document = parse_json(line)
+            result = import_session(memory.sessions, document)
+        except JsonTooLarge as exc:
+            faults.append(f"{place}: {exc}; export the session again")
+        except (ValueError, RecursionError):
+            faults.append(f"{place}: it is no JSON; export the session again")
+        except SessionError as exc:
+            faults.append(f"{place}: {exc}")
+        else:
+            counts[result] += 1
+            if result == "different":
+                name = document["session"]["id"]
+                faults.append(f"{place}: session {name!r} is here with other messages and stays as it is")
+    text = f"{counted(counts['imported'], 'session')} imported, {counts['present']} here already"
+    print_result({**counts, "faults": faults}, lambda: click.echo(text))
+    finish(click.get_current_context(), () if wants_json() else faults, failed=bool(faults))
 
 
 def _lines(files: tuple[IO[str], ...]) -> Iterator[tuple[str, str]]:
@@ -161,35 +157,33 @@ def _lines(files: tuple[IO[str], ...]) -> Iterator[tuple[str, str]]:
 @click.command()
 @click.argument("session_id")
 @click.argument("title")
-@click.pass_context
-def rename(ctx: click.Context, session_id: str, title: str) -> None:
+@with_memory()
+def rename(memory: Memory, session_id: str, title: str) -> None:
     """Give the conversation SESSION_ID the title TITLE; an empty one removes it."""
-    with open_memory(home_of(ctx), provider="") as memory:
-        db = memory.sessions
-        stored = rename_conversation(db, named_session(db, session_id).id, title)
-    click.echo(printable(f"title: {stored}") if stored else "the title was removed")
+    session = named_session(memory.sessions, session_id)
+    stored = rename_conversation(memory.sessions, session.id, title)
+    print_done(f"title: {stored}" if stored else "the title was removed", session=session.id, title=stored)
 
 
 @click.command()
 @click.argument("session_id")
 @click.option("--off", is_flag=True, help="Bring it back into the lists.")
-@click.pass_context
-def archive(ctx: click.Context, session_id: str, off: bool) -> None:
+@with_memory()
+def archive(memory: Memory, session_id: str, off: bool) -> None:
     """Take the conversation SESSION_ID out of all lists. It stays whole, and search and recall still find it."""
-    _mark(ctx, session_id, "archived", on=not off)
+    _mark(memory, session_id, "archived", on=not off)
 
 
 @click.command()
 @click.argument("session_id")
 @click.option("--off", is_flag=True, help="Let it be pruned again.")
-@click.pass_context
-def pin(ctx: click.Context, session_id: str, off: bool) -> None:
+@with_memory()
+def pin(memory: Memory, session_id: str, off: bool) -> None:
     """Keep the conversation SESSION_ID: neither `sessions prune` nor sessions.retention deletes it."""
-    _mark(ctx, session_id, "pinned", on=not off)
+    _mark(memory, session_id, "pinned", on=not off)
 
 
-def _mark(ctx: click.Context, session_id: str, mark: Mark, *, on: bool) -> None:
-    with open_memory(home_of(ctx), provider="") as memory:
-        db = memory.sessions
-        mark_conversation(db, named_session(db, session_id).id, mark, on=on)
-    click.echo(mark if on else f"no longer {mark}")
+def _mark(memory: Memory, session_id: str, mark: Mark, *, on: bool) -> None:
+    session = named_session(memory.sessions, session_id)
+    mark_conversation(memory.sessions, session.id, mark, on=on)
+    print_done(mark if on else f"no longer {mark}", session=session.id, **{mark: on})

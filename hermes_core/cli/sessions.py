@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,14 +13,21 @@ import click
 
 from hermes_core.actions.conversations import delete_sessions, deletion_message, named_session
 from hermes_core.cli import Group, extensions_of, home_of
-from hermes_core.cli.output import json_option, moment, print_document, print_styled, print_table, seconds_of
+from hermes_core.cli.options import (
+    dry_run_option,
+    limit_results_option,
+    source_options,
+    time_options,
+    with_memory,
+)
+from hermes_core.cli.output import moment, print_result, print_styled, print_table, wants_json
 from hermes_core.cli.recall import MAX_TEXT_CHARS
 from hermes_core.config import load_config
 from hermes_core.contract.values import ORIGIN_NAMES
 from hermes_core.errors import ConfigError, SessionError
-from hermes_core.kit.cli import limit_option
+from hermes_core.kit.cli import confirm, has_yes, limit_option, yes_option
 from hermes_core.kit.text import clip, fold_space
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import Memory
 from hermes_core.safety.origin import may_command
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
@@ -32,24 +38,11 @@ from hermes_core.sessions.records import (
     PROGRAM_SOURCES,
     SearchHit,
     StoredMessage,
+    StoredSession,
 )
 from hermes_core.storage.sqlite import wal_of
 
 DAY_S = 86_400.0
-
-
-def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options --source and --exclude-source, which arrive as `source` and `exclude_sources`."""
-    exclude = click.option(
-        "--exclude-source",
-        "exclude_sources",
-        multiple=True,
-        help="No sessions of this source; may be given again.",
-    )
-    include = click.option(
-        "--source", multiple=True, help="Only sessions of this source; may be given again."
-    )
-    return include(exclude(command))
 
 
 @click.group(
@@ -68,85 +61,57 @@ def sessions() -> None:
 
 @sessions.command("list")
 @limit_option(20, 10_000)
-@_source_options
+@source_options
 @click.option("--archived", is_flag=True, help="Only those that `sessions archive` took out of the list.")
-@json_option
-@click.pass_context
+@with_memory()
 def list_sessions(
-    ctx: click.Context,
-    limit: int,
-    source: tuple[str, ...],
-    exclude_sources: tuple[str, ...],
-    archived: bool,
-    as_json: bool,
+    memory: Memory, limit: int, sources: tuple[str, ...], exclude_sources: tuple[str, ...], archived: bool
 ) -> None:
     """List sessions, the latest first; a compressed conversation is one entry.
 
     Sessions that a program began, such as those of cron, are listed only if --source names their source.
     """
-    with open_memory(home_of(ctx), provider="") as memory:
-        db = memory.sessions
-        hidden = () if source else PROGRAM_SOURCES
-        entries = db.list_sessions(
-            limit=limit, source=source, exclude_sources=(*hidden, *exclude_sources), archived=archived
-        )
-        ids = [db.short_id(entry.session.id) for entry in entries]
-        programs = db.stored_sources(set(hidden) - {*DELEGATED_SOURCES, *exclude_sources})
-    if as_json:
-        print_document(entries)
-        return
-    rows = [
-        (
-            short_id,
-            entry.session.source,
-            moment(entry.session.last_active),
-            entry.session.message_count,
-            entry.session.title or entry.preview,
-        )
-        for short_id, entry in zip(ids, entries, strict=True)
-    ]
-    empty = (
-        "No session matches."
-        if archived or source or exclude_sources or programs
-        else "No session is stored yet."
-    )
-    print_table("", ("session", "source", "last active", "messages", "about"), rows, empty)
-    if programs:
+    db = memory.sessions
+    hidden = () if sources else PROGRAM_SOURCES
+    excluded = (*hidden, *exclude_sources)
+    entries = db.list_sessions(limit=limit, source=sources, exclude_sources=excluded, archived=archived)
+    programs = db.stored_sources(set(hidden) - {*DELEGATED_SOURCES, *exclude_sources})
+    some = archived or sources or exclude_sources or programs
+    empty = "No session matches." if some else "No session is stored yet."
+    print_result(entries, lambda: _print_sessions(db, [(e.session, e.preview) for e in entries], empty))
+    if programs and not wants_json():
         options = " ".join(f"--source {name}" for name in programs)
         click.secho(f"Sessions of programs are not listed; {options} lists them.", dim=True, err=True)
 
 
+def _print_sessions(db: SessionDB, previews: Iterable[tuple[StoredSession, str]], empty: str) -> None:
+    """Print sessions, each with its title, or else with the beginning of its text."""
+    rows = [
+        (db.short_id(s.id), s.source, moment(s.last_active), s.message_count, s.title or preview)
+        for s, preview in previews
+    ]
+    print_table("", ("session", "source", "last active", "messages", "about"), rows, empty)
+
+
 @sessions.command("search")
 @click.argument("query")
-@click.option(
-    "-n",
-    "-k",
-    "--limit",
-    type=click.IntRange(1, 1000),
-    default=10,
-    show_default=True,
-    help="At most this many.",
-)
-@_source_options
+@limit_results_option(1000, "At most this many.", default=10)
+@source_options
 @click.option(
     "--role", type=click.Choice(["user", "assistant", "tool", "system"]), help="Only messages of this role."
 )
-@click.option(
-    "--after",
-    "--since",
-    metavar="TIME",
-    help="Only messages from this time on: 2026-01-31, or as in: last week, March.",
-)
-@click.option("--before", "--until", metavar="TIME", help="Only messages before this time.")
+@time_options("messages")
 @click.option("--sort", type=click.Choice(["newest", "oldest"]), help="By time instead of by relevance.")
-@json_option
-def search_messages(query: str, as_json: bool, after: str | None, before: str | None, **filters: Any) -> None:
+@with_memory()
+def search_messages(
+    memory: Memory, query: str, after: str | None, before: str | None, sources: Sequence[str], **filters: Any
+) -> None:
     """Find messages by QUERY: a question as you would ask it, "a phrase", AND, OR, NOT, prefix*."""
-    with open_memory(home_of(click.get_current_context()), provider="") as memory:
-        filters["since"] = memory.sessions.read_moment(after) if after else None
-        filters["until"] = memory.sessions.read_moment(before) if before else None
-        hits = memory.sessions.search(query, **filters)
-        print_document(hits) if as_json else print_hits(memory.sessions, hits)
+    db = memory.sessions
+    since = db.read_moment(after) if after else None
+    until = db.read_moment(before) if before else None
+    hits = db.search(query, since=since, until=until, source=sources, **filters)
+    print_result(hits, lambda: print_hits(db, hits))
 
 
 def print_hits(db: SessionDB, hits: Iterable[SearchHit]) -> None:
@@ -166,15 +131,14 @@ def print_hits(db: SessionDB, hits: Iterable[SearchHit]) -> None:
 
 @sessions.command("show")
 @click.argument("session_id")
-@json_option
-@click.pass_context
-def show_session(ctx: click.Context, session_id: str, as_json: bool) -> None:
+@with_memory()
+def show_session(memory: Memory, session_id: str) -> None:
     """Print the messages of SESSION_ID; the beginning of an id, or a title, is enough when it is unique."""
-    with open_memory(home_of(ctx), provider="") as memory:
-        messages = memory.sessions.get_messages(named_session(memory.sessions, session_id).id)
-    if as_json:
-        print_document(messages)
-        return
+    messages = memory.sessions.get_messages(named_session(memory.sessions, session_id).id)
+    print_result(messages, lambda: _print_messages(messages))
+
+
+def _print_messages(messages: Iterable[StoredMessage]) -> None:
     for message in messages:
         print_styled((f"{moment(message.timestamp)}  {printable(_speaker(message))}", "bold"))
         click.echo(f"{printable(message.content)}\n")
@@ -207,25 +171,21 @@ def _store(ctx: click.Context) -> Iterator[SessionDB]:
 
 
 @sessions.command("check")
-@json_option
 @click.pass_context
-def check_store(ctx: click.Context, as_json: bool) -> None:
+def check_store(ctx: click.Context) -> None:
     """Look for damage in the store and its search index. Exit code 1 when there is any."""
     with _store(ctx) as db:
         faults = db.check()
-    if as_json:
-        print_document({"ok": not faults, "faults": faults})
-    else:
-        click.echo(printable("\n".join(faults)) or "The store is whole.")
+    text = printable("\n".join(faults)) or "The store is whole."
+    print_result({"ok": not faults, "faults": faults}, lambda: click.echo(text))
     if faults:
         ctx.exit(1)
 
 
 @sessions.command("repair")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
+@yes_option
 @click.pass_context
-def repair_damaged(ctx: click.Context, yes: bool, as_json: bool) -> None:
+def repair_damaged(ctx: click.Context) -> None:
     """Copy a damaged store, then save what can be read into a new one in its place.
 
     Stop every program that uses this home first.
@@ -236,14 +196,12 @@ def repair_damaged(ctx: click.Context, yes: bool, as_json: bool) -> None:
             raise SessionError(
                 f"the sessions are on the server {url!r}, in no file", "restore a backup of the server"
             )
-    if not yes:
-        click.confirm(
-            f"Save what can be read of {path} into a new store? The old files are kept.", abort=True
-        )
+    confirm(f"Save what can be read of {path} into a new store? The old files are kept.")
     result = maintenance.repair(path, progress=_print_progress)
-    if as_json:
-        print_document(result)
-        return
+    print_result(result, lambda: _print_repair(result))
+
+
+def _print_repair(result: maintenance.Repair) -> None:
     for table, saved in result.saved.items():
         lost = result.lost[table]
         click.echo(f"{table}: {saved} saved" + (f", up to {lost} lost" if lost else ""))
@@ -251,9 +209,8 @@ def repair_damaged(ctx: click.Context, yes: bool, as_json: bool) -> None:
 
 
 @sessions.command("rebuild")
-@json_option
 @click.pass_context
-def rebuild_index(ctx: click.Context, as_json: bool) -> None:
+def rebuild_index(ctx: click.Context) -> None:
     """Make the search index anew from the messages, and their vectors for search by meaning.
 
     The vectors are then by the model of this machine, also on a server with another one's. Others may go on writing;
@@ -263,18 +220,15 @@ def rebuild_index(ctx: click.Context, as_json: bool) -> None:
         total = db.counts()["messages"]
         done = db.index.rebuild(lambda count: _print_progress("search index", count, total))
         vectors = maintenance.rebuild_vectors(db, partial(_print_progress, "vectors"))
-    if as_json:
-        print_document({"messages": done, "vectors": vectors})
-    else:
-        by_meaning = f" {vectors:,} can be found by meaning." if vectors else ""
-        click.echo(f"{counted(done, 'message')} indexed.{by_meaning}")
+    by_meaning = f" {vectors:,} can be found by meaning." if vectors else ""
+    text = f"{counted(done, 'message')} indexed.{by_meaning}"
+    print_result({"messages": done, "vectors": vectors}, lambda: click.echo(text))
 
 
 @sessions.command("vacuum")
 @click.option("--dry-run", is_flag=True, help="Only say how much space there is to win.")
-@json_option
 @click.pass_context
-def vacuum_store(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
+def vacuum_store(ctx: click.Context, dry_run: bool) -> None:
     """Take deleted messages out of the file and give their space back.
 
     Needs as much free space as the store has, and as much again for temporary files. Others that write wait meanwhile;
@@ -282,11 +236,10 @@ def vacuum_store(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
     """
     with _store(ctx) as db:
         result = maintenance.vacuum(db, dry_run=dry_run)
-    if as_json:
-        print_document({"before": result.before, "after": result.after, "dry_run": dry_run})
-    else:
-        verb = "would be at most" if dry_run else "is"
-        click.echo(f"The store was {_mebibytes(result.before)} and {verb} {_mebibytes(result.after)}.")
+    verb = "would be at most" if dry_run else "is"
+    text = f"The store was {_mebibytes(result.before)} and {verb} {_mebibytes(result.after)}."
+    facts = {"before": result.before, "after": result.after, "dry_run": dry_run}
+    print_result(facts, lambda: click.echo(text))
 
 
 @sessions.command("prune")
@@ -296,14 +249,8 @@ def vacuum_store(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
     metavar="DAYS",
     help="Without a message for this many days.",
 )
-@click.option("--before", type=click.DateTime(), help="Without a message since before this moment.")
-@click.option("--source", "sources", multiple=True, help="Only sessions of this source; may be given again.")
-@click.option(
-    "--exclude-source",
-    "exclude_sources",
-    multiple=True,
-    help="No sessions of this source; may be given again.",
-)
+@click.option("--before", metavar="TIME", help="Without a message since before this time, as 2026-01-31.")
+@source_options
 @click.option("--user", metavar="USER", help="Only sessions of this user, as telegram:42.")
 @click.option("--archived", is_flag=True, help="Only archived sessions.")
 @click.option(
@@ -316,16 +263,11 @@ def vacuum_store(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
     metavar="N",
     help="Never the N conversations that were active last.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
+@dry_run_option
+@yes_option
+@with_memory()
 def prune_idle(
-    older_than: int | None,
-    before: datetime | None,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-    **filters: Any,
+    memory: Memory, older_than: int | None, before: str | None, dry_run: bool, **filters: Any
 ) -> None:
     """Delete old conversations, and what of them still waits for the provider. A conversation goes as a whole.
 
@@ -334,62 +276,54 @@ def prune_idle(
     """
     if (older_than is None) == (before is None):
         raise click.UsageError("give --older-than or --before")
-    limit = seconds_of(before) if before else time.time() - DAY_S * (older_than or 0)
-    with open_memory(home_of(click.get_current_context()), provider="") as memory:
-        doomed = maintenance.idle_sessions(memory.sessions, limit, **filters)
-        if doomed and not (dry_run or yes):
-            _confirm(memory.sessions, doomed)
-            # While the question was open, one of them may have been continued.
-            idle = set(maintenance.idle_sessions(memory.sessions, limit, **filters))
-            doomed = [session_id for session_id in doomed if session_id in idle]
-        _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
+    limit = memory.sessions.read_moment(before) if before else time.time() - DAY_S * (older_than or 0)
+    doomed = maintenance.idle_sessions(memory.sessions, limit, **filters)
+    if doomed and not (dry_run or has_yes()):
+        _confirm(memory.sessions, doomed)
+        # While the question was open, one of them may have been continued.
+        idle = set(maintenance.idle_sessions(memory.sessions, limit, **filters))
+        doomed = [session_id for session_id in doomed if session_id in idle]
+    _delete(memory, doomed, dry_run=dry_run)
 
 
 @sessions.command("delete")
 @click.argument("session_id")
-@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_context
-def delete_conversation(ctx: click.Context, session_id: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+@dry_run_option
+@yes_option
+@with_memory()
+def delete_conversation(memory: Memory, session_id: str, dry_run: bool) -> None:
     """Delete one conversation, with all that was compressed, branched or delegated in it, and what it was branched from.
 
     SESSION_ID is an id of hermes-memory sessions list, the beginning of one, or a title. What waits for the provider goes
     too; what the provider took is in the provider's hands.
     """
-    with open_memory(home_of(ctx), provider="") as memory:
-        doomed = sorted(memory.sessions.lineage(named_session(memory.sessions, session_id).id))
-        if not (dry_run or yes):
-            _confirm(memory.sessions, doomed)
-        _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
+    doomed = sorted(memory.sessions.lineage(named_session(memory.sessions, session_id).id))
+    if not (dry_run or has_yes()):
+        _confirm(memory.sessions, doomed)
+    _delete(memory, doomed, dry_run=dry_run)
 
 
 def _confirm(db: SessionDB, doomed: list[str]) -> None:
     """Show the sessions to delete, and end the command unless a person agrees."""
-    _print_sessions(db, doomed)
-    click.confirm(f"Delete {counted(len(doomed), 'session')} for good?", abort=True)
+    _print_doomed(db, doomed)
+    confirm(f"Delete {counted(len(doomed), 'session')} for good?")
 
 
-def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) -> None:
+def _delete(memory: Memory, doomed: list[str], *, dry_run: bool) -> None:
     """Delete these sessions and print the result."""
     for done, _ in enumerate(delete_sessions(memory, () if dry_run else doomed), 1):
         _print_progress("sessions deleted", done, len(doomed))
-    if as_json:
-        print_document({"sessions": doomed, "deleted": 0 if dry_run else len(doomed), "dry_run": dry_run})
-    elif dry_run:
-        _print_sessions(memory.sessions, doomed)
+    facts = {"sessions": doomed, "deleted": 0 if dry_run else len(doomed), "dry_run": dry_run}
+    if dry_run:
+        print_result(facts, lambda: _print_doomed(memory.sessions, doomed))
     else:
-        click.echo(deletion_message(memory, len(doomed)))
+        print_result(facts, lambda: click.echo(deletion_message(memory, len(doomed))))
 
 
-def _print_sessions(db: SessionDB, ids: Iterable[str]) -> None:
+def _print_doomed(db: SessionDB, ids: Iterable[str]) -> None:
     stored = [session for session in map(db.get_session, ids) if session is not None]
-    rows = [
-        (db.short_id(s.id), s.source, moment(s.last_active), s.message_count, s.title or _beginning(db, s.id))
-        for s in stored
-    ]
-    print_table(
-        "", ("session", "source", "last active", "messages", "about"), rows, "No session is that old."
+    _print_sessions(
+        db, [(s, "" if s.title else _beginning(db, s.id)) for s in stored], "No session is that old."
     )
 
 

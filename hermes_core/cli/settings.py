@@ -13,7 +13,15 @@ import click
 import yaml
 
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import finish, json_option, print_document, print_table, warn
+from hermes_core.cli.output import (
+    finish,
+    print_document,
+    print_done,
+    print_result,
+    print_table,
+    wants_json,
+    warn,
+)
 from hermes_core.config import (
     KEYS,
     Config,
@@ -59,9 +67,8 @@ def config() -> None:
 
 
 @config.command("list")
-@json_option
 @click.pass_context
-def list_keys(ctx: click.Context, as_json: bool) -> None:
+def list_keys(ctx: click.Context) -> None:
     """Show every key, its value, and whether config.yaml sets it.
 
     A key that the file leaves out has its default.
@@ -71,23 +78,19 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
     own = [f"enabled_toolsets.{platform}" for platform, _ in loaded.enabled_toolsets.others]
     rows = [Setting(key, _value(loaded, key), _value(Config(), key), key in stored) for key in KEYS]
     rows += [Setting(key, _value(loaded, key), None, set=True) for key in own]
-    if as_json:
-        print_document([replace(row, value=_without_secrets(row.value)) for row in rows])
-    else:
-        print_table(
-            str(home.config_yaml),
-            ("key", "value", "set", "what it does"),
-            [(row.key, _shown(row.value), "yes" if row.set else "", known_key(row.key).help) for row in rows],
-            "",
-        )
+    shown = [(row.key, _shown(row.value), "yes" if row.set else "", known_key(row.key).help) for row in rows]
+    columns = ("key", "value", "set", "what it does")
+    print_result(
+        [replace(row, value=_without_secrets(row.value)) for row in rows],
+        lambda: print_table(str(home.config_yaml), columns, shown, ""),
+    )
     finish(ctx, loaded.warnings)
 
 
 @config.command("get")
 @_key
-@json_option
 @click.pass_context
-def get_key(ctx: click.Context, key: str, as_json: bool) -> None:
+def get_key(ctx: click.Context, key: str) -> None:
     """Print the value of KEY, a list one item a line, a block as YAML; passwords and keys are left out.
 
     KEY is one of ours, or the dotted name of anything in config.yaml, as memory.NAME.KEY in the block of a provider.
@@ -97,7 +100,7 @@ def get_key(ctx: click.Context, key: str, as_json: bool) -> None:
     if isinstance(value, str):
         # The name says that a value without a form of its own is a secret.
         value = _without_secrets({key.rpartition(".")[2]: value}).popitem()[1]
-    if as_json:
+    if wants_json():
         print_document(_without_secrets(value))
         return
     if isinstance(value, dict):
@@ -136,7 +139,7 @@ def set_key(ctx: click.Context, key: str, value: str) -> None:
                 f"{key} looks like a secret; a provider that reads its key from a variable finds it in {home.env_file}"
             ]
         )
-    click.echo(printable(f"{key} is {_shown(stored)}"))
+    print_done(f"{key} is {_shown(stored)}", key=key, value=_without_secrets(stored))
 
 
 @config.command("edit")
@@ -153,7 +156,7 @@ def edit_file(ctx: click.Context) -> None:
         edited = click.edit(text, extension=".yaml", require_save=False)
         # click ends the last line if it has no end.
         if edited is None or edited.rstrip("\n") == unchanged.rstrip("\n"):
-            click.echo("nothing was changed")
+            print_done("nothing was changed")
             return
         try:
             loaded = save_text(home, edited, before)
@@ -165,7 +168,7 @@ def edit_file(ctx: click.Context) -> None:
                 raise Failure("nothing was changed") from None
             text = edited
         else:
-            click.echo(printable(f"saved {home.config_yaml}"))
+            print_done(f"saved {home.config_yaml}")
             finish(ctx, loaded.warnings)
             return
 
@@ -179,9 +182,10 @@ def unset_key(ctx: click.Context, key: str) -> None:
     home = home_of(ctx)
     unset_value(home, key)
     if is_provider_key(key):
-        click.echo(printable(f"{key} is not set"))
+        print_done(f"{key} is not set", key=key, value=None)
         return
-    click.echo(printable(f"{key} is {_shown(_value(load_config(home), key))}, the default"))
+    value = _value(load_config(home), key)
+    print_done(f"{key} is {_shown(value)}, the default", key=key, value=_without_secrets(value))
 
 
 def _require(ctx: click.Context, key: str) -> None:

@@ -20,6 +20,7 @@ from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, ProviderUnconfigured, SessionError, SetupFailed
 from hermes_core.home import HermesHome
+from hermes_core.kit.cli import has_yes, yes_option
 from hermes_core.kit.settings import read_value
 from hermes_core.loader.discover import ProviderEntry
 from hermes_core.loader.load import LoadedProvider, load_provider
@@ -60,17 +61,18 @@ NO_PROVIDER = ("", BUILTIN, "none", "builtin")
     metavar="NAME=VALUE",
     help="Answer one setting, also a secret; as often as needed.",
 )
-@click.option("--yes", is_flag=True, help="Ask nothing: install what is missing, keep what is not given.")
+@yes_option
 @click.option("--no-check", is_flag=True, help="Do not start the provider and run its self-test at the end.")
 @click.pass_context
-def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: bool, no_check: bool) -> None:
+def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], no_check: bool) -> None:
     """Choose a memory provider and make it ready: packages, settings, secrets, a real try.
 
     Without NAME it shows what can be chosen; Enter keeps what is chosen now. Settings go to the provider's file in the
     home, secrets to .env. Nothing is written before all answers are there, and the provider becomes the active one only
     at the very end, after it was started and passed its self-test. `composite` sets up each of `composite.members`.
+    With --yes, which needs NAME, what is missing is installed and what --set does not give stays as it is.
     """
-    home = home_of(ctx)
+    home, yes = home_of(ctx), has_yes()
     if name is None and (yes or pairs):
         raise click.UsageError("name the provider to set up without questions")
     try:

@@ -13,7 +13,9 @@ from pathlib import Path
 import click
 
 from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import print_done
 from hermes_core.errors import HermesError
+from hermes_core.kit.cli import without_json
 
 ALIAS = "hermes"
 PROGRAM = "hermes-memory"
@@ -34,10 +36,11 @@ def install_alias(remove: bool) -> None:
     """
     if remove:
         removed = remove_alias()
-        click.echo("\n".join(f"removed {path}" for path in removed) or f"no alias {ALIAS!r} is installed")
+        text = "\n".join(f"removed {path}" for path in removed) or f"no alias {ALIAS!r} is installed"
+        print_done(text, removed=removed)
         return
     path = add_alias()
-    click.echo(f"{ALIAS} now runs {PROGRAM}: {path}")
+    print_done(f"{ALIAS} now runs {PROGRAM}: {path}", path=path)
     if path.parent not in _search_path():
         click.echo(f"add its folder to PATH: {path.parent}", err=True)
 
@@ -147,6 +150,7 @@ def complete_provider(ctx: click.Context, parameter: click.Parameter, begun: str
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@without_json("it prints a script")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands in SHELL.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
 
 from hermes_core.cli import Group, extensions_of, home_of
-from hermes_core.cli.output import json_option, print_document, print_table
-from hermes_core.health.storage import storage_status
+from hermes_core.cli.output import print_result, print_table
+from hermes_core.health.storage import StorageStatus, storage_status
 from hermes_core.safety.terminal import hanging, printable
 
 
@@ -18,14 +16,14 @@ def storage() -> None:
 
 
 @storage.command()
-@json_option
 @click.pass_context
-def status(ctx: click.Context, as_json: bool) -> None:
+def status(ctx: click.Context) -> None:
     """Show the store that config.yaml names, what is in it, and which files of the home are not read any more."""
     report = storage_status(home_of(ctx), extensions_of(ctx))
-    if as_json:
-        print_document(asdict(report))
-        return
+    print_result(report, lambda: _show(report))
+
+
+def _show(report: StorageStatus) -> None:
     schema = f", schema {report.schema}" if report.schema else ""
     click.echo(printable(f"{report.engine}: {report.store}{schema}"))
     if report.mark:

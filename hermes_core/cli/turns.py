@@ -6,17 +6,17 @@ import dataclasses
 
 import click
 
-from hermes_core.actions.notes import session_of_user
 from hermes_core.actions.turns import DailyCosts, explained_turn
-from hermes_core.cli import Group, home_of
-from hermes_core.cli.memory import user_option
-from hermes_core.cli.output import json_option, moment, print_document, print_styled, print_table
-from hermes_core.kit.cli import limit_option
+from hermes_core.cli import Group
+from hermes_core.cli.options import with_memory
+from hermes_core.cli.output import moment, print_result, print_styled, print_table
+from hermes_core.contract.values import Session
+from hermes_core.kit.cli import OldNames, limit_option
 from hermes_core.kit.text import clip, fold_space
-from hermes_core.memory import open_memory
+from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions.daily_usage import daily_usage
-from hermes_core.sessions.turn_records import list_turns
+from hermes_core.sessions.turn_records import StoredTurnRecord, list_turns
 
 MAX_QUESTION_CHARS = 60
 MAX_SHOWN_CHARS = 200
@@ -29,16 +29,10 @@ def turns() -> None:
 
 @turns.command("list")
 @limit_option(20, 2000)
-@user_option
-@json_option
-@click.pass_context
-def list_recorded(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
+@with_memory(user=True)
+def list_recorded(memory: Memory, session: Session, limit: int) -> None:
     """List the turns that were recorded, the latest first. The newest 2,000 turns are."""
-    with open_memory(home_of(ctx), provider="") as memory:
-        entries = list_turns(memory.sessions, user=session_of_user(memory, user).owner, limit=limit)
-    if as_json:
-        print_document(entries)
-        return
+    entries = list_turns(memory.sessions, user=session.owner, limit=limit)
     rows = [
         (
             turn.id,
@@ -49,21 +43,20 @@ def list_recorded(ctx: click.Context, limit: int, user: str, as_json: bool) -> N
         )
         for turn in entries
     ]
-    print_table("", ("turn", "when", "recall tokens", "waited", "question"), rows, "No turn is recorded yet.")
+    columns = ("turn", "when", "recall tokens", "waited", "question")
+    print_result(entries, lambda: print_table("", columns, rows, "No turn is recorded yet."))
 
 
 @turns.command("show")
 @click.argument("turn_id", metavar="TURN")
-@user_option
-@json_option
-@click.pass_context
-def show_turn(ctx: click.Context, turn_id: str, user: str, as_json: bool) -> None:
+@with_memory(user=True)
+def show_turn(memory: Memory, session: Session, turn_id: str) -> None:
     """Print what the turn TURN was given: memory in the prompt, recall by source, and what was left out and why."""
-    with open_memory(home_of(ctx), provider="") as memory:
-        turn = explained_turn(memory, session_of_user(memory, user), turn_id)
-    if as_json:
-        print_document(turn)
-        return
+    turn = explained_turn(memory, session, turn_id)
+    print_result(turn, lambda: _print_turn(turn))
+
+
+def _print_turn(turn: StoredTurnRecord) -> None:
     print_styled((f"{moment(turn.at)}  session {printable(turn.session_id)}", "bold"))
     record = turn.record
     if record is None:
@@ -95,24 +88,23 @@ def show_turn(ctx: click.Context, turn_id: str, user: str, as_json: bool) -> Non
 
 @click.command()
 @click.option(
-    "--days", type=click.IntRange(1, 3650), default=30, show_default=True, help="The last days with turns."
+    "-n",
+    "--limit",
+    cls=OldNames,
+    old=("--days",),
+    type=click.IntRange(1, 3650),
+    default=30,
+    show_default=True,
+    help="At most this many days.",
 )
-@user_option
-@json_option
-@click.pass_context
-def costs(ctx: click.Context, days: int, user: str, as_json: bool) -> None:
+@with_memory(user=True)
+def costs(memory: Memory, session: Session, limit: int) -> None:
     """Show the tokens that memory added to requests on each day, and the share of the input that came from a cache.
 
     The tokens of memory are estimates. Those of the model are counted by its server, for turns of this agent only.
     """
-    with open_memory(home_of(ctx), provider="") as memory:
-        owner = session_of_user(memory, user).owner
-        usages = daily_usage(memory.sessions.database, user=owner, days=days)
-    if as_json:
-        print_document(
-            [DailyCosts(**dataclasses.asdict(usage), cache_share=usage.cache_share) for usage in usages]
-        )
-        return
+    usages = daily_usage(memory.sessions.database, user=session.owner, days=limit)
+    data = [DailyCosts(**dataclasses.asdict(usage), cache_share=usage.cache_share) for usage in usages]
     rows = [
         (
             usage.day,
@@ -126,4 +118,4 @@ def costs(ctx: click.Context, days: int, user: str, as_json: bool) -> None:
         for usage in usages
     ]
     columns = ("day", "turns", "recall", "memory in prompts", "model input", "from cache", "model output")
-    print_table("", columns, rows, "Nothing was counted yet.")
+    print_result(data, lambda: print_table("", columns, rows, "Nothing was counted yet."))

@@ -11,12 +11,13 @@ from pathlib import Path
 import click
 
 from hermes_core.cli import Failure, extensions_of, home_of
-from hermes_core.cli.output import finish, json_option, print_document
+from hermes_core.cli.output import finish, print_result
 from hermes_core.config import load_config
 from hermes_core.contract.extensions import PartJournal
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
+from hermes_core.kit.cli import OldNames
 from hermes_core.loader.parts import HomeParts
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions.home_store import open_sessions
@@ -27,7 +28,7 @@ from hermes_core.storage.inventory import lost_store
 class VerifiedRecord:
     """Result of one record; `faults` is empty if it is whole.
 
-    `readable` is False if the database is lost or damaged. `since` is the number of events by hash of `--since`, for the
+    `readable` is False if the database is lost or damaged. `since` is the number of events by hash of `--hash`, for the
     hashes that an event of this record has.
     """
 
@@ -44,18 +45,20 @@ class VerifiedRecord:
 @click.command()
 @click.option("--accept", is_flag=True, help="Accept the history as it is; later checks begin here.")
 @click.option(
-    "--since",
+    "--hash",
+    "since",
+    cls=OldNames,
+    old=("--since",),
     metavar="HASH",
     multiple=True,
     help="Fail if no event has this hash, which an earlier run printed: in full or its first 16 digits.",
 )
-@json_option
 @click.pass_context
-def verify(ctx: click.Context, accept: bool, since: tuple[str, ...], as_json: bool) -> None:
+def verify(ctx: click.Context, accept: bool, since: tuple[str, ...]) -> None:
     """Check the record of notes, skills and confirmations: that no past event was changed, deleted or inserted.
 
     Exits with 1 and names each event that is not as it was recorded. That the newest events were deleted, or a whole
-    record was made anew, shows only by a hash that was printed before: write it down elsewhere, and give it to --since.
+    record was made anew, shows only by a hash that was printed before: write it down elsewhere, and give it to --hash.
     """
     home, since = home_of(ctx), tuple(value.strip().lower() for value in since)
     for value in since:
@@ -67,10 +70,7 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...], as_json: bo
         for name, path, store in _stores(home, parts)
         if (record := _verified(name, path, store, accept, since))
     ]
-    if as_json:
-        print_document(records)
-    else:
-        _show(records)
+    print_result(records, lambda: _show(records))
     faults = [f"{record.record}: {fault}" for record in records for fault in record.faults]
     faults += [
         f"no event has the hash {value!r}: events were deleted, or a record was made anew, after it was printed"

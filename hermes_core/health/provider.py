@@ -259,7 +259,7 @@ def _backlog(name: str, backlog: Backlog, refused: int, active: bool) -> Finding
         return failed(
             what,
             f"{counted(backlog.dead_letters, 'write is a dead letter', 'writes are dead letters')}, {waiting}",
-            "hermes-memory outbox list says why; then hermes-memory outbox retry, or drop",
+            "hermes-memory outbox list says why; then hermes-memory outbox retry, or delete",
         )
     if refused:
         detail = f"{counted(refused, 'write was', 'writes were')} not accepted, because the outbox was full, so that the provider lacks what they say"

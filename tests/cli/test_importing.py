@@ -199,7 +199,7 @@ def test_an_archive_is_to_be_unpacked(hermes: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [[], ["/no/such/file"], ["/no/such/*.jsonl"]])
 def test_a_file_is_needed(hermes: Any, words: list[str]) -> None:
-    assert "Usage: hermes-memory import" in hermes("import", *words, code=2).stderr
+    assert "see: hermes-memory import --help" in hermes("import", *words, code=2).stderr
 
 
 def claude_session(session_id: str, *words: str, **more: Any) -> str:

@@ -67,7 +67,7 @@ def test_what_is_refused_is_said_and_changes_nothing(
     "words", [["add"], ["replace", "tea"], ["remove"], ["use"], ["undo", "last"], ["dance"]]
 )
 def test_a_missing_or_wrong_word_is_wrong_usage(hermes: Any, words: list[str]) -> None:
-    assert "Usage: hermes-memory memory" in hermes("memory", *words, code=2).stderr
+    assert "see: hermes-memory memory" in hermes("memory", *words, code=2).stderr
 
 
 def test_a_line_that_begins_with_a_dash_is_an_entry_after_two_of_them(hermes: Any, data: Any) -> None:

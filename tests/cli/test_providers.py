@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome, Memory, Session
+from hermes_core import HermesHome, Memory, Session, open_memory
 from hermes_core.actions import notes as notes_of_people
-from hermes_core.cli import memory
+from hermes_core.cli import memory as memory_commands
 from hermes_core.config import set_value
 from hermes_core.loader.discover import BUNDLED_ABOUT
 from tests.outbox_of import end_pauses, outbox_of, turn_rows
@@ -121,14 +121,14 @@ def test_an_empty_outbox(hermes: Any, data: Any) -> None:
     assert hermes("outbox", "list").stdout == "Nothing waits: every write was taken.\n"
     assert data("outbox", "list") == []
     assert hermes("outbox", "retry", "--all").stdout == "0 rows to be tried again\n"
-    assert hermes("outbox", "drop", "--all", "--yes").stdout == "0 rows dropped\n"
+    assert hermes("outbox", "delete", "--all", "--yes").stdout == "0 rows deleted\n"
 
 
 @pytest.mark.parametrize(
-    "words", [["retry"], ["drop", "--yes"], ["retry", "1", "--all"], ["drop", "one"], ["dance"]]
+    "words", [["retry"], ["delete", "--yes"], ["retry", "1", "--all"], ["drop", "one"], ["dance"]]
 )
 def test_rows_are_named_or_all(hermes: Any, words: list[str]) -> None:
-    assert "Usage: hermes-memory outbox" in hermes("outbox", *words, code=2).stderr
+    assert "see: hermes-memory outbox" in hermes("outbox", *words, code=2).stderr
 
 
 def test_status_counts_what_a_provider_keeps_for_a_batch(
@@ -186,7 +186,7 @@ def test_a_change_that_the_provider_has_not_answered_yet_says_so(
 
     hermes("memory", "add", "Likes tea")
     original = notes_of_people.deliver
-    for module in (notes_of_people, memory):  # each has the function under a name of its own
+    for module in (notes_of_people, memory_commands):  # each has the function under a name of its own
         monkeypatch.setattr(module, "deliver", deliver)
     slow = "\n    def on_memory_write(self, write):\n        import gate_of_test\n\n        gate_of_test.opened.wait()\n"
     (notes / "__init__.py").write_text((notes / "__init__.py").read_text() + slow)
@@ -228,8 +228,8 @@ def test_parked_rows_are_shown_with_their_error_and_dropped_by_number(hermes: An
     shown = hermes("outbox", "list").stdout
     assert "dead letter" in shown
     assert "\x1b" not in shown
-    assert hermes("outbox", "drop", "1", typed="n\n", code=1).stderr == "Aborted!\n"
-    assert hermes("outbox", "drop", "1", "--yes").stdout == "1 row dropped\n"
+    assert hermes("outbox", "delete", "1", typed="n\n", code=1).stderr == "Aborted!\n"
+    assert hermes("outbox", "delete", "1", "--yes").stdout == "1 row deleted\n"
     assert [row["number"] for row in data("outbox", "list")] == [2]
     assert hermes("outbox", "retry", "2").stdout.startswith("1 row to be tried again")
     assert data("outbox", "list")[0]["state"] == "pending"
@@ -251,9 +251,9 @@ def test_a_long_outage_is_listed_in_part_what_waits_for_a_person_first(
 @pytest.mark.usefixtures("dead_letters")
 def test_a_row_that_waits_is_dropped_by_number_and_not_with_all(hermes: Any, data: Any) -> None:
     hermes("outbox", "retry", "1")  # no provider is chosen: it waits
-    assert hermes("outbox", "drop", "--all", "--yes").stdout == "1 row dropped\n"
+    assert hermes("outbox", "delete", "--all", "--yes").stdout == "1 row deleted\n"
     assert [(row["number"], row["state"]) for row in data("outbox", "list")] == [(1, "pending")]
-    assert hermes("outbox", "drop", "1", "--yes").stdout == "1 row dropped\n"
+    assert hermes("outbox", "delete", "1", "--yes").stdout == "1 row deleted\n"
     assert data("outbox", "list") == []
 
 
@@ -267,7 +267,7 @@ def test_a_row_that_becomes_a_dead_letter_during_the_question_is_not_dropped(
             outbox.bury(outbox.pending()[0], "late")
 
     monkeypatch.setattr("click.confirm", confirm)
-    assert hermes("outbox", "drop", "--all").stdout == "2 rows dropped\n"
+    assert hermes("outbox", "delete", "--all").stdout == "2 rows deleted\n"
     assert [row["number"] for row in data("outbox", "list")] == [3]
 
 
@@ -296,5 +296,5 @@ def test_a_folder_with_a_bundled_name_is_set_up_and_reported_as_that(
     active = [entry["name"] for entry in data("providers") if entry["state"] == "active"]
     assert active == ["folder:supermemory"]
     assert hermes("supermemory", "count").stdout == "three notes\n"
-    with memory.open_memory(hermes_home, provider="folder:supermemory") as opened:
+    with open_memory(hermes_home, provider="folder:supermemory") as opened:
         assert "noted: tea" in str(opened.recall("tea"))

@@ -232,22 +232,3 @@ def test_a_word_that_people_try_names_the_real_command(hermes_home: HermesHome, 
     words = HINTS[word].split(" -")[0].split()
     command_at(words[:2])
     assert word not in COMMANDS
-
-
-def all_commands(
-    command: click.Command, path: tuple[str, ...] = ()
-) -> list[tuple[tuple[str, ...], click.Command]]:
-    if not isinstance(command, click.Group):
-        return [(path, command)]
-    names = COMMANDS if command is main else command.list_commands(click.Context(command))
-    return [entry for name in names for entry in all_commands(command_at([*path, name]), (*path, name))]
-
-
-def test_limits_and_consent_have_one_word_in_every_command() -> None:
-    for path, command in all_commands(main):
-        names = {
-            name for option in command.params for name in option.opts if not getattr(option, "hidden", False)
-        }
-        assert ("--limit" in names) == ("-n" in names), path
-        assert not names & {"--max", "--count", "--force-yes", "--apply", "--no-input", "--assume-yes"}, path
-        assert "-k" not in names or "--limit" in names, path

@@ -97,7 +97,7 @@ def test_a_search_is_narrowed_by_its_options(hermes: Any, data: Any) -> None:
     ],
 )
 def test_wrong_usage(hermes: Any, words: list[str]) -> None:
-    assert "Usage: hermes-memory sessions" in hermes("sessions", *words, code=2).stderr
+    assert "see: hermes-memory sessions" in hermes("sessions", *words, code=2).stderr
 
 
 @pytest.mark.parametrize("query", ['"', "AND", "cat OR", "a*b", "'; --", "💥", "\udcff", ""])

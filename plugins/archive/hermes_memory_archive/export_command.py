@@ -10,7 +10,7 @@ import click
 
 from hermes_core import open_memory
 from hermes_core.cli import Failure, extensions_of, home_of
-from hermes_core.cli.output import finish, json_option, print_document, progress_bar
+from hermes_core.cli.output import finish, print_document, progress_bar, wants_json
 from hermes_core.config import backup_folder, load_config
 from hermes_core.contract.values import ORIGIN_NAMES, parse_outside_id
 from hermes_core.kit import printable, redact
@@ -46,11 +46,8 @@ _NOUNS = {
 @user_option
 @click.option("--dry-run", is_flag=True, help="Write nothing; print counts and content hash.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@json_option
 @click.pass_context
-def export(
-    ctx: click.Context, file: Path | None, users: tuple[str, ...], dry_run: bool, force: bool, as_json: bool
-) -> None:
+def export(ctx: click.Context, file: Path | None, users: tuple[str, ...], dry_run: bool, force: bool) -> None:
     """Write everything that is remembered into FILE, a ZIP archive of JSON Lines that any home can import.
 
     That is: sessions with all messages, notes with origins and history, skills with their files, and the memories of the
@@ -72,7 +69,7 @@ def export(
             check_output_file(file, memory.home, backup_folder(memory.home, memory.config), force=force)
             manifest = export_home(memory, file, owners, advance, force=force)
         problems = memory.problems()
-    if as_json:
+    if wants_json():
         print_document(_document(manifest, None if dry_run else file))
     else:
         written = "" if dry_run or file is None else f" written to {file}"

@@ -9,8 +9,9 @@ import click
 
 from hermes_core import HermesHome, open_memory
 from hermes_core.cli import Failure, home_of
-from hermes_core.cli.output import finish, json_option, print_document, progress_bar, warn
+from hermes_core.cli.output import finish, print_document, print_result, progress_bar, wants_json, warn
 from hermes_core.kit import printable, redact
+from hermes_core.kit.cli import confirm, yes_option
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.terminal import counted, hanging
 from hermes_memory_archive.export_command import chosen_users, user_option
@@ -42,8 +43,7 @@ from hermes_memory_archive.provider_move import (
 @click.option(
     "--accept-refused", is_flag=True, help="Choose the target also without the memories that it refuses."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
+@yes_option
 @click.pass_context
 def migrate(
     ctx: click.Context,
@@ -54,8 +54,6 @@ def migrate(
     dry_run: bool,
     no_switch: bool,
     accept_refused: bool,
-    yes: bool,
-    as_json: bool,
 ) -> None:
     """Copy all memories from one provider to another, verify them by count and hash, and then choose the other one.
 
@@ -83,14 +81,13 @@ def migrate(
             on_record=lambda: bar.advance(task),
         )
         plan = move.plan()
-        if dry_run or not as_json:
-            _show_plan(plan, unsent, as_json=as_json)
+        if dry_run or not wants_json():
+            _show_plan(plan, unsent)
         if dry_run:
             return
-        if not yes:
-            bar.stop()
-            click.confirm(f"Move to {new.name}?", abort=True, err=as_json)
-            bar.start()
+        bar.stop()
+        confirm(f"Move to {new.name}?")
+        bar.start()
         total = plan.turns or sum(one.memories for one in plan.users)
         bar.update(task, total=total)
         receipt = move.run(plan)
@@ -100,10 +97,7 @@ def migrate(
             switch_provider(home, new.name)
             receipt.switched = True
         path = save_receipt(home, receipt)
-    if as_json:
-        print_document(redact_value(asdict(receipt)))
-    else:
-        _show_receipt(receipt, path)
+    print_result(redact_value(asdict(receipt)), lambda: _show_receipt(receipt, path))
     _end(ctx, receipt, path, lacks=lacks and not no_switch)
 
 
@@ -137,8 +131,8 @@ def _memories(count: int) -> str:
     return f"{count:,} {'memory' if count == 1 else 'memories'}"
 
 
-def _show_plan(plan: MovePlan, unsent: int, *, as_json: bool) -> None:
-    if as_json:
+def _show_plan(plan: MovePlan, unsent: int) -> None:
+    if wants_json():
         print_document(asdict(plan))
         return
     click.echo(printable(f"from {plan.source} to {plan.target}"))

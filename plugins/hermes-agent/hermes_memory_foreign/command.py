@@ -12,12 +12,13 @@ import click
 
 from hermes_core import HermesHome
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import json_option, print_document, print_table, warn
+from hermes_core.cli.output import print_document, print_done, print_result, print_table, wants_json, warn
 from hermes_core.cli.packages import provider_entries
 from hermes_core.cli.shell import complete_provider
 from hermes_core.errors import HermesError, SetupFailed
 from hermes_core.home import FOLDER_PREFIX
 from hermes_core.kit import printable
+from hermes_core.kit.cli import confirm, yes_option
 from hermes_core.loader.discover import FOLDERS, ProviderEntry, discover
 from hermes_core.safety.redact import looks_like_key
 from hermes_memory_foreign.export_command import export
@@ -54,7 +55,6 @@ plugins.add_command(export)
     default=None,
     help="Taken from lines written for Hermes Agent: a provider is chosen by `memory setup` and needs no enabling.",
 )
-@json_option
 @click.pass_context
 def install_folder(
     ctx: click.Context,
@@ -64,7 +64,6 @@ def install_folder(
     force: bool,
     allow_removed: bool,
     enable: bool | None,
-    as_json: bool,
 ) -> None:
     """Install the plugin SOURCE into `plugins/` of the home, and load it once in a process of its own.
 
@@ -82,14 +81,13 @@ def install_folder(
     with _interruptible():
         place = _resolved(parse_source(source, ref), allow_removed=allow_removed)
         installed = install_plugin(home, place, name=name, force=force)
-    _report(home, [installed], as_json=as_json)
+    _report(home, [installed])
 
 
 @plugins.command("update")
 @click.argument("name", required=False)
-@json_option
 @click.pass_context
-def update_folder(ctx: click.Context, name: str | None, as_json: bool) -> None:
+def update_folder(ctx: click.Context, name: str | None) -> None:
     """Update the plugin NAME from where it came, or all plugins. A version that does not load changes nothing.
 
     A plugin of the catalog moves to the commit that the catalog names now; one that was pinned by --ref does not move.
@@ -97,7 +95,7 @@ def update_folder(ctx: click.Context, name: str | None, as_json: bool) -> None:
     home = home_of(ctx)
     if name:
         with _interruptible():
-            _report(home, [update_plugin(home, name.removeprefix(FOLDER_PREFIX))], as_json=as_json)
+            _report(home, [update_plugin(home, name.removeprefix(FOLDER_PREFIX))])
         return
     updated, failures = [], []
     # Hermes Agent records plugins of other sorts too, and a person may have deleted a folder.
@@ -110,7 +108,7 @@ def update_folder(ctx: click.Context, name: str | None, as_json: bool) -> None:
                 updated.append(update_plugin(home, one))
         except HermesError as exc:
             failures.append(f"{one}: {exc}")
-    _report(home, updated, as_json=as_json)
+    _report(home, updated)
     if failures:
         raise Failure("; ".join(failures))
 
@@ -121,15 +119,15 @@ def update_folder(ctx: click.Context, name: str | None, as_json: bool) -> None:
 def enable_folder(ctx: click.Context, name: str) -> None:
     """Say how to choose the plugin NAME. A provider that is installed needs no enabling, as in Hermes Agent."""
     folder = plugin_folder(home_of(ctx), name)
-    click.echo(f"{folder.name} is installed and needs no enabling")
-    click.echo(f"next: hermes-memory memory setup {selector_of(folder.name)}")
+    step = f"hermes-memory memory setup {selector_of(folder.name)}"
+    print_done(f"{folder.name} is installed and needs no enabling\nnext: {step}", name=folder.name)
 
 
 @plugins.command("remove")
 @click.argument("name", shell_complete=complete_provider)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.pass_context
-def remove_folder(ctx: click.Context, name: str, yes: bool) -> None:
+def remove_folder(ctx: click.Context, name: str) -> None:
     """Remove the plugin folder NAME with all that is in it. The active provider is not removed."""
     home = home_of(ctx)
     try:
@@ -140,25 +138,22 @@ def remove_folder(ctx: click.Context, name: str, yes: bool) -> None:
                 f"{name!r} is the Python package {package!r}; run: hermes-memory providers uninstall {name}"
             ) from None
         raise
-    if not yes:
-        click.confirm(f"Remove {str(folder)!r} and what it stored there?", abort=True)
+    confirm(f"Remove {str(folder)!r} and what it stored there?")
     with _interruptible():
-        click.echo(f"removed {remove_plugin(home, name)}")
+        removed = remove_plugin(home, name)
+    print_done(f"removed {removed}", path=removed)
 
 
 @plugins.command("list")
-@json_option
 @click.pass_context
-def list_folders(ctx: click.Context, as_json: bool) -> None:
+def list_folders(ctx: click.Context) -> None:
     """List what providers come from: plugin folders of the home with their sources, and Python packages."""
     home = home_of(ctx)
     entries = [one for one in provider_entries(home) if one.installed]
-    if as_json:
-        print_document(entries)
-        return
     records = plugin_records(home)
     rows = [(_origin(one, records), one.version, one.name, one.state, one.path) for one in entries]
-    print_table("", ("from", "version", "provider", "state", "where"), rows, "No provider is installed.")
+    columns = ("from", "version", "provider", "state", "where")
+    print_result(entries, lambda: print_table("", columns, rows, "No provider is installed."))
 
 
 def _origin(entry: ProviderEntry, records: dict[str, dict[str, Any]]) -> str:
@@ -185,9 +180,9 @@ def _resolved(source: PluginSource, *, allow_removed: bool) -> PluginSource:
     return source
 
 
-def _report(home: HermesHome, installed: Sequence[InstalledPlugin], *, as_json: bool) -> None:
+def _report(home: HermesHome, installed: Sequence[InstalledPlugin]) -> None:
     """Print each plugin with its state, and what to do next."""
-    if as_json:
+    if wants_json():
         folders = {str(one.folder) for one in installed}
         print_document([entry for entry in provider_entries(home) if entry.path in folders])
         return

@@ -12,6 +12,7 @@ import yaml
 
 from hermes_core import HermesHome
 from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import print_done
 from hermes_core.cli.shell import complete_provider
 from hermes_core.home import expanded
 from hermes_core.kit import write_atomic
@@ -84,9 +85,12 @@ def export(ctx: click.Context, name: str, home: str | None, called: str) -> None
     ensure_folder(folder)
     for file, text in _files(place, title):
         write_atomic(folder / file, text.encode())
-    click.echo(f"wrote {folder}")
-    click.echo(f"in the environment of Hermes Agent: {_install_command(place)}")
-    click.echo(f"in {root / 'config.yaml'}: memory.provider: {title}")
+    lines = (
+        f"wrote {folder}",
+        f"in the environment of Hermes Agent: {_install_command(place)}",
+        f"in {root / 'config.yaml'}: memory.provider: {title}",
+    )
+    print_done("\n".join(lines), path=folder)
 
 
 def forward_commands(parser: argparse.ArgumentParser, name: str, called: str) -> None:

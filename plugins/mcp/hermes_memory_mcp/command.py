@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from hermes_core import Memory, open_memory
 from hermes_core.config import Credentials
-from hermes_core.kit.cli import command_home
+from hermes_core.kit.cli import command_home, without_json
 from hermes_core.loopback import listen
 from hermes_core.safety.terminal import hanging
 from hermes_memory_mcp.server import (
@@ -48,6 +48,7 @@ CLOSE_TIMEOUT_S = 1.5
     help="Whose memory it is, if several people use this home; the person at home by default.",
 )
 @click.option("--platform", default="mcp", show_default=True, help="The platform on which --user is known.")
+@without_json("its standard output belongs to the client")
 @click.pass_context
 def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platform: str) -> None:
     """Serve this memory to MCP clients: Claude Desktop, editors, other agents.

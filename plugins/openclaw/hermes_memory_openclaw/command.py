@@ -10,8 +10,19 @@ import click
 
 from hermes_core import open_memory
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import finish, json_option, print_document, print_styled, print_table, warn
+from hermes_core.cli.options import dry_run_option
+from hermes_core.cli.output import (
+    finish,
+    print_document,
+    print_done,
+    print_result,
+    print_styled,
+    print_table,
+    wants_json,
+    warn,
+)
 from hermes_core.kit import printable, redact
+from hermes_core.kit.cli import confirm, yes_option
 from hermes_core.safety.terminal import escape_hidden
 from hermes_memory_openclaw.migration import (
     MigrationOptions,
@@ -41,8 +52,6 @@ source_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help=f"OpenClaw's folder, or one workspace (default: the first of {', '.join(f'~/{name}' for name in FOLDERS)}).",
 )
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
 @click.group(cls=Group)
@@ -79,7 +88,6 @@ def claw() -> None:
 )
 @click.option("--no-backup", is_flag=True, help="Do not zip the home first.")
 @yes_option
-@json_option
 @click.pass_context
 def migrate(
     ctx: click.Context,
@@ -91,8 +99,6 @@ def migrate(
     workspace_target: Path | None,
     skill_conflict: SkillConflict,
     no_backup: bool,
-    yes: bool,
-    as_json: bool,
 ) -> None:
     """Bring OpenClaw's memory, identity and skills over: show what would happen, ask, then do it.
 
@@ -107,22 +113,21 @@ def migrate(
         plan = make_plan(tree, read_home(memory, options), options)
         now = datetime.now(UTC).astimezone()
         preview = MigrationReport(plan, None, now, executed=False)
-        if not as_json:
+        if not wants_json():
             _show(preview)
-        _show_notes(plan, err=as_json)
+        _show_notes(plan, err=wants_json())
         warn([*running_warnings(), *plan.warnings])
         if dry_run or not plan.changes:
             errors = _errors(preview)
             nothing = "nothing to migrate: " + ("see the errors" if errors else "all of it is here already")
-            _finish(preview, as_json, "" if plan.changes else nothing)
+            _finish(preview, "" if plan.changes else nothing)
             finish(ctx, [*errors, *memory.problems()], failed=bool(errors))
             return
-        if not yes:
-            click.confirm("Do this now?", abort=True, err=as_json)
+        confirm("Do this now?")
         report = apply_plan(plan, memory, now, backup=not no_backup, confirmed=True)
         memory.flush()
         problems = memory.problems()
-    _finish(report, as_json, f"done; report, archive and backup: {report.folder}")
+    _finish(report, f"done; report, archive and backup: {report.folder}")
     failed = _errors(report)
     finish(ctx, [*failed, *problems], failed=bool(failed))
 
@@ -132,23 +137,24 @@ def migrate(
 @dry_run_option
 @yes_option
 @click.pass_context
-def cleanup(ctx: click.Context, source: Path | None, dry_run: bool, yes: bool) -> None:
+def cleanup(ctx: click.Context, source: Path | None, dry_run: bool) -> None:
     """Rename OpenClaw's folders to NAME.pre-migration, so that nothing reads or writes them by mistake."""
     moves = plan_cleanup(Path.home(), source, datetime.now(UTC).astimezone().date())
     if not moves:
-        click.echo("nothing to clean up: there is no folder of OpenClaw's")
+        print_done("nothing to clean up: there is no folder of OpenClaw's", renamed={})
         return
-    rows = [(move.source, move.target.name) for move in moves]
-    print_table("", ("folder", "becomes"), rows, "")
+    renamed = {str(move.source): move.target.name for move in moves}
+    if dry_run or not wants_json():
+        facts = {"message": "dry run: nothing is renamed", "renamed": renamed}
+        print_result(facts, lambda: print_table("", ("folder", "becomes"), list(renamed.items()), ""))
     warn(running_warnings())
     if not any(migrations_folder(home_of(ctx)).glob("*/report.json")):
         warn(["nothing was migrated from OpenClaw into this home yet: hermes-memory claw migrate"])
     if dry_run:
         return
-    if not yes:
-        click.confirm("Rename now?", abort=True)
+    confirm("Rename now?")
     clean_up(moves)
-    click.echo(f"{len(moves)} renamed; renaming back undoes it")
+    print_done(f"{len(moves)} renamed; renaming back undoes it", renamed=renamed)
 
 
 def _options(
@@ -197,8 +203,8 @@ def _show_notes(plan: MigrationPlan, *, err: bool) -> None:
         click.echo(f"  {target}: {lines}{waits}", err=err)
 
 
-def _finish(report: MigrationReport, as_json: bool, text: str) -> None:
-    if as_json:
+def _finish(report: MigrationReport, text: str) -> None:
+    if wants_json():
         print_document(report.to_dict())
         return
     if report.executed:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 
 import click
 
 from hermes_core.cli import extensions_of, home_of
-from hermes_core.cli.output import finish, json_option, print_document, print_table, progress_bar
+from hermes_core.cli.output import (
+    finish,
+    print_document,
+    print_done,
+    print_result,
+    print_table,
+    progress_bar,
+    wants_json,
+)
 from hermes_core.config import load_config
 from hermes_core.kit import printable
+from hermes_core.kit.cli import confirm, yes_option
 from hermes_core.loader.parts import HomeParts
 from hermes_core.safety.terminal import counted, hanging
 from hermes_memory_postgresql.storage_move import (
@@ -30,12 +38,9 @@ PASSES = 3
 @click.option("--schema", default="", help="Schema on the server (default: storage.schema).")
 @click.option("--wait", is_flag=True, help="Wait until no other program uses the sessions.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
+@yes_option
 @click.pass_context
-def move(
-    ctx: click.Context, target: str, schema: str, wait: bool, dry_run: bool, yes: bool, as_json: bool
-) -> None:
+def move(ctx: click.Context, target: str, schema: str, wait: bool, dry_run: bool) -> None:
     """Move sessions, outbox and notes to a server, or back into files of the home, and let config.yaml name it.
 
     Stop every program that uses them before. All rows are copied with their ids, then both stores are compared by
@@ -48,14 +53,13 @@ def move(
         task = bar.add_task("", total=None)
         with StorageMove(home, target, schema=schema, progress=lambda _step, n: bar.advance(task, n)) as work:
             plan = work.plan()
-            if dry_run or not as_json:
-                _show_plan(plan, as_json=as_json)
+            if dry_run or not wants_json():
+                _show_plan(plan)
             if dry_run:
                 return
-            if not yes:
-                bar.stop()
-                click.confirm(f"Move to {plan.target}?", abort=True, err=as_json)
-                bar.start()
+            bar.stop()
+            confirm(f"Move to {plan.target}?")
+            bar.start()
             if wait and (users := work.other_programs()):
                 click.echo(printable(f"waiting: {users}"), err=True)
                 work.wait()
@@ -63,32 +67,28 @@ def move(
             receipt = work.run(plan)
             path = save_storage_receipt(home, receipt)
             bar.stop()
-            if as_json:
-                print_document(asdict(receipt))
-            else:
-                _show_receipt(receipt, os.fspath(path))
+            print_result(receipt, lambda: _show_receipt(receipt, os.fspath(path)))
     # The parts of extensions stay files of the home; those whose extension is missing are named.
     parts = HomeParts(home, load_config(home), extensions_of(ctx))
     finish(ctx, [*receipt.problems, *parts.problems()])
 
 
 @click.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.pass_context
-def unmark(ctx: click.Context, yes: bool) -> None:
+def unmark(ctx: click.Context) -> None:
     """Go on with the store that config.yaml names, although it was moved, or a move of it was stopped.
 
     What was stored in the other store since is not in this one. A half-filled target stays where it is: delete it.
     """
-    if not yes:
-        click.confirm("Let programs write into the store that config.yaml names?", abort=True)
+    confirm("Let programs write into the store that config.yaml names?")
     mark = unmark_store(home_of(ctx))
-    click.echo("The store had no mark." if mark is None else printable(f"given up: the move to {mark.other}"))
+    print_done("The store had no mark." if mark is None else f"given up: the move to {mark.other}")
 
 
-def _show_plan(plan: StorageMovePlan, *, as_json: bool) -> None:
-    if as_json:
-        print_document(asdict(plan))
+def _show_plan(plan: StorageMovePlan) -> None:
+    if wants_json():
+        print_document(plan)
         return
     click.echo(printable(f"from {plan.source}\nto {plan.target}"))
     rows = [(name, f"{count:,}") for name, count in plan.rows.items() if count]

@@ -37,7 +37,7 @@ _license = click.option("--license", "license_name", type=click.Choice(LICENSES)
 @_name
 @click.option("--kind", type=click.Choice(list(KINDS)), help="Where it stores, or extension.")
 @_license
-@click.option("--yes", is_flag=True, help="Do not ask: my-notes, local and MIT for what is not given.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask: my-notes, local and MIT for what is not given.")
 @click.option("--no-input", is_flag=True, hidden=True, help="The same as --yes.")
 def new(
     directory: Path, name: str | None, kind: str | None, license_name: str | None, yes: bool, no_input: bool
@@ -53,7 +53,7 @@ def new(
 @_directory
 @_name
 @_license
-@click.option("--yes", is_flag=True, help="Do not ask: my-notes and MIT for what is not given.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask: my-notes and MIT for what is not given.")
 def new_extension(directory: Path, name: str | None, license_name: str | None, yes: bool) -> None:
     """Make a package for an extension of your own in DIRECTORY, with tests, a page and a CI workflow.
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from hermes_core import open_memory
-from hermes_core.kit.cli import command_home
+from hermes_core.kit.cli import command_home, without_json
 from hermes_core.loopback import listen
 from hermes_core.safety.terminal import hanging
 from hermes_memory_ui.access import Access
@@ -30,6 +30,7 @@ CLOSE_TIMEOUT_S = 3.0
 @click.option(
     "--user", default="", metavar="PLATFORM:ID", help="For this user of a gateway; needs memory.per_user."
 )
+@without_json("it serves a page until it is stopped")
 @click.pass_context
 def ui_command(ctx: click.Context, port: int, read_only: bool, user: str) -> None:
     """Show this memory in a browser on this machine, and let a person change it there.

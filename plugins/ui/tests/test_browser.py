@@ -266,8 +266,8 @@ def test_a_dead_letter_is_retried_and_another_dropped(serve: Serve, open_page: O
     expect(page.get_by_role("status")).to_contain_text("1 row to be tried again")
     assert until(lambda: provider.turns == ["Likes tea"])
     page.goto(f"{served.root}/providers")
-    page.get_by_role("link", name="Drop").click()
-    page.get_by_role("button", name="Drop it").click()
+    page.get_by_role("link", name="Delete").click()
+    page.get_by_role("button", name="Delete it").click()
     expect(page.get_by_text("Nothing waits: every write was taken.")).to_be_visible()
     assert provider.turns == ["Likes tea"]
 

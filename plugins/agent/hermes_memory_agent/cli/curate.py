@@ -5,18 +5,18 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast, get_args
+from typing import cast
 
 import click
 
-from hermes_core import MemoryStore, open_memory
-from hermes_core.actions.notes import deliver, session_of_user
-from hermes_core.cli import home_of
-from hermes_core.cli.memory import user_option
-from hermes_core.cli.output import finish, json_option, print_document, warn
+from hermes_core import Memory, MemoryStore
+from hermes_core.actions.notes import deliver
+from hermes_core.cli.options import all_targets_option, with_memory
+from hermes_core.cli.output import finish, print_document, wants_json, warn
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.errors import HermesError
 from hermes_core.kit import printable
+from hermes_core.kit.cli import has_yes, yes_option
 from hermes_core.safety.terminal import hanging
 from hermes_memory_agent.configured import ConfiguredModels
 from hermes_memory_agent.curator import accept, propose
@@ -35,34 +35,29 @@ class CurationReport:
 
 
 @click.command()
-@click.option(
-    "--target", type=click.Choice(["all", *get_args(MemoryTarget)]), default="all", help="Which file."
-)
-@click.option("--yes", is_flag=True, help="Apply the proposal without asking.")
+@all_targets_option
+@yes_option
 @click.option("--apply", "apply_now", is_flag=True, hidden=True, help="The same as --yes.")
-@user_option
-@json_option
-@click.pass_context
-def curate(ctx: click.Context, target: str, yes: bool, apply_now: bool, user: str, as_json: bool) -> None:
+@with_memory(provider=None, user=True)
+def curate(opened: Memory, session: Session, target: str, apply_now: bool) -> None:
     """Let the model propose a shorter version: duplicates merged, stale entries dropped, contradictions shown.
 
     Nothing is written before you agree, give --yes, or set curator.auto. An applied proposal can be undone.
     """
     on_retry = partial(click.secho, dim=True, err=True)
-    with open_memory(home_of(ctx)) as opened, ConfiguredModels(opened, on_retry) as models:
-        session = session_of_user(opened, user)
+    with ConfiguredModels(opened, on_retry) as models:
         targets = opened.curated.enabled_targets if target == "all" else (cast(MemoryTarget, target),)
-        agreed = yes or apply_now or opened.config.curator.auto
+        agreed = has_yes() or apply_now or opened.config.curator.auto
         model, store = models.auxiliary or models.model, opened.curated.of(session)
         reports = [CurationReport(name) for name in targets]
         for report in reports:
-            _curate(report, model, store, session, agreed=agreed, quiet=as_json)
-        late = deliver(opened, session) if any(report.applied for report in reports) else ""
-        problems = opened.problems(session)
-    if as_json:
+            _curate(report, model, store, session, agreed=agreed, quiet=wants_json())
+    late = deliver(opened, session) if any(report.applied for report in reports) else ""
+    if wants_json():
         print_document(reports[0] if len(reports) == 1 else reports)
     warn(filter(None, [late]))
-    finish(ctx, problems, failed=any(report.refused for report in reports))
+    refused = any(report.refused for report in reports)
+    finish(click.get_current_context(), opened.problems(session), failed=refused)
 
 
 def _curate(

@@ -9,8 +9,8 @@ import click
 from hermes_core import open_memory
 from hermes_core.actions.notes import session_of_user
 from hermes_core.cli import Group, home_of
-from hermes_core.cli.memory import user_option
-from hermes_core.cli.output import json_option, moment, print_document, print_table, warn
+from hermes_core.cli.options import user_option
+from hermes_core.cli.output import moment, print_done, print_result, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.kit import printable
 from hermes_memory_agent.skills.store import SkillStore, open_skills
@@ -23,29 +23,24 @@ def skills() -> None:
 
 @skills.command(name="list")
 @user_option
-@json_option
 @click.pass_context
-def list_skills(ctx: click.Context, user: str, as_json: bool) -> None:
+def list_skills(ctx: click.Context, user: str) -> None:
     """List the skills that can be used here."""
     with closing(_store(ctx, user)) as store:
         entries, problems, notices = store.skills(), store.problems(), store.notices()
     warn([*problems, *notices])
-    if as_json:
-        print_document(
-            [
-                {
-                    "name": skill.name,
-                    "category": skill.category,
-                    "description": skill.document.description,
-                    "version": skill.document.version,
-                    "path": str(skill.folder),
-                }
-                for skill in entries
-            ]
-        )
-        return
+    data = [
+        {
+            "name": skill.name,
+            "category": skill.category,
+            "description": skill.document.description,
+            "version": skill.document.version,
+            "path": str(skill.folder),
+        }
+        for skill in entries
+    ]
     rows = [(f"{skill.category}/{skill.name}", skill.document.description) for skill in entries]
-    print_table("", ("skill", "for"), rows, "No skills yet.")
+    print_result(data, lambda: print_table("", ("skill", "for"), rows, "No skills yet."))
 
 
 @skills.command(name="show")
@@ -55,22 +50,20 @@ def list_skills(ctx: click.Context, user: str, as_json: bool) -> None:
 def show_skill(ctx: click.Context, name: str, user: str) -> None:
     """Print the text of the skill NAME."""
     with closing(_store(ctx, user)) as store:
-        click.echo(printable(store.view(name)))
+        text = store.view(name)
+    print_result({"name": name, "text": text}, lambda: click.echo(printable(text)))
 
 
 @skills.command(name="history")
 @user_option
-@json_option
 @click.pass_context
-def list_changes(ctx: click.Context, user: str, as_json: bool) -> None:
+def list_changes(ctx: click.Context, user: str) -> None:
     """List the changes, newest first."""
     with closing(_store(ctx, user)) as store:
         changes = store.history()
-    if as_json:
-        print_document(changes)
-        return
     rows = [(change.id, moment(change.at), change.action, change.path) for change in changes]
-    print_table("", ("change", "when", "action", "file"), rows, "No skill was changed yet.")
+    columns = ("change", "when", "action", "file")
+    print_result(changes, lambda: print_table("", columns, rows, "No skill was changed yet."))
 
 
 @skills.command(name="undo")
@@ -81,7 +74,7 @@ def undo_change(ctx: click.Context, change: int | None, user: str) -> None:
     """Take back the change with the id CHANGE, or the last one."""
     with closing(_store(ctx, user)) as store:
         taken = store.undo(change)
-    click.echo(f"Taken back: {taken.action} of {printable(taken.path)}")
+    print_done(f"Taken back: {taken.action} of {taken.path}", change=taken.id, path=taken.path)
 
 
 @skills.command(name="restore")
@@ -92,7 +85,7 @@ def restore_skill(ctx: click.Context, change: int, user: str) -> None:
     """Bring a skill back as it was right after the change with the id CHANGE."""
     with closing(_store(ctx, user)) as store:
         version = store.restore(change)
-    click.echo(f"Restored: {printable(version.path)} as of change {change}")
+    print_done(f"Restored: {version.path} as of change {change}", change=change, path=version.path)
 
 
 def _store(ctx: click.Context, user: str) -> SkillStore:

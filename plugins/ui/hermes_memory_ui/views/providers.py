@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_core.actions.dead_letters import chosen_rows, drop_rows, retry_rows
+from hermes_core.actions.dead_letters import chosen_rows, delete_rows, retry_rows
 from hermes_core.errors import ConfigError
 from hermes_core.health.provider import hook_records
 from hermes_core.outbox.rows import Row
@@ -61,7 +61,7 @@ def drop(site: Site, request: PageRequest) -> Redirect:
     """Delete a row; the provider never sees it."""
     _require_home(site)
     rows = chosen_rows(site.memory, [request.required_number("row")], waiting=True)
-    return Redirect("/providers", drop_rows(site.memory, rows))
+    return Redirect("/providers", delete_rows(site.memory, rows))
 
 
 def _require_home(site: Site) -> None:

@@ -1,0 +1,98 @@
+"""Options that several commands share, and the memory of the home that a command works on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, get_args
+
+import click
+
+from hermes_core.actions.notes import session_of_user
+from hermes_core.cli import home_of
+from hermes_core.cli.output import finish
+from hermes_core.contract.values import MemoryTarget
+from hermes_core.kit.cli import OldNames
+from hermes_core.memory import open_memory
+
+Command = Callable[..., Any]
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+
+user_option = click.option(
+    "--user",
+    default="",
+    metavar="PLATFORM:ID",
+    help="For this user of a gateway; needs memory.per_user.",
+)
+
+target_option = click.option(
+    "--target",
+    type=click.Choice(get_args(MemoryTarget)),
+    default="memory",
+    show_default=True,
+    help="MEMORY.md, USER.md or PROJECT.md.",
+)
+
+all_targets_option = click.option(
+    "--target",
+    type=click.Choice(["all", *get_args(MemoryTarget)]),
+    default="all",
+    show_default=True,
+    help="Which file.",
+)
+
+
+def limit_results_option(maximum: int, text: str, default: int | None = None) -> Callable[[Command], Command]:
+    """Return the option for the number of results of a search."""
+    kind = click.IntRange(1, maximum)
+    return click.option(
+        "-n", "-k", "--limit", type=kind, default=default, show_default=default is not None, help=text
+    )
+
+
+def time_options(what: str) -> Callable[[Command], Command]:
+    """Return the options `--after` and `--before`, which arrive as texts that `SessionDB.read_moment` reads."""
+    after = click.option(
+        "--after",
+        cls=OldNames,
+        old=("--since",),
+        metavar="TIME",
+        help=f"Only {what} from this time on: 2026-01-31, or as in: last week, March.",
+    )
+    before = click.option(
+        "--before", cls=OldNames, old=("--until",), metavar="TIME", help=f"Only {what} before this time."
+    )
+    return lambda command: after(before(command))
+
+
+def source_options(command: Command) -> Command:
+    """Add the options --source and --exclude-source, which arrive as `sources` and `exclude_sources`."""
+    text = "of this source; may be given again."
+    include = click.option("--source", "sources", multiple=True, help=f"Only sessions {text}")
+    exclude = click.option("--exclude-source", "exclude_sources", multiple=True, help=f"No sessions {text}")
+    return include(exclude(command))
+
+
+def with_memory(*, provider: str | None = "", user: bool = False) -> Callable[[Command], Command]:
+    """Call a command with the memory of the home, which is open until the command ends.
+
+    Args:
+        provider: "" for the memory without a provider; None for the configured one, whose problems end the command with
+            exit code 3.
+        user: True to add `--user`, and to give the command a session of that user as well.
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(**options: Any) -> None:
+            ctx = click.get_current_context()
+            with open_memory(home_of(ctx), provider=provider) as memory:
+                chosen = [session_of_user(memory, options.pop("user"))] if user else []
+                command(memory, *chosen, **options)
+                problems = memory.problems(*chosen) if provider is None else []
+            finish(ctx, problems)
+
+        return user_option(run) if user else run
+
+    return decorate
