@@ -16,7 +16,7 @@ from hermes_core.loader.load import LoadedProvider
 from hermes_core.loader.parts import HomeParts
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
 
@@ -44,7 +44,7 @@ class ProblemLog:
         self,
         config: Config,
         *,
-        sessions: SessionDB,
+        sessions: SessionStore,
         curated: MemoryStore,
         manager: MemoryManager,
         extensions: Extensions,
@@ -128,9 +128,9 @@ class ProblemLog:
         )
         # A lost state.db is reported once, although everything that reads it fails.
         problems += [failure for failure in failures if not any(store in failure for store in lost)]
-        problems += filter(None, [self.read("past sessions", lambda: self._sessions.search_problem, "")])
+        problems += filter(None, [self.read("past sessions", lambda: self._sessions.past.problem, "")])
         unused = self._config.recall.unused_setting(search_enabled=self._config.sessions.search_enabled)
-        problems += filter(None, [self._sessions.vector_fault, unused])
+        problems += filter(None, [self._sessions.past.vector_fault, unused])
         notes = self._curated.of(session)
         with notes.reading():
             unreadable = notes.problems()

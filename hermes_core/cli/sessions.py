@@ -25,7 +25,6 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.origin import may_command
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.records import (
     DELEGATED_SOURCES,
@@ -33,6 +32,7 @@ from hermes_core.sessions.records import (
     SearchHit,
     StoredMessage,
 )
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.sqlite import wal_of
 
 DAY_S = 86_400.0
@@ -90,8 +90,8 @@ def list_sessions(
         entries = db.list_sessions(
             limit=limit, source=source, exclude_sources=(*hidden, *exclude_sources), archived=archived
         )
-        ids = [db.short_id(entry.session.id) for entry in entries]
-        programs = db.stored_sources(set(hidden) - {*DELEGATED_SOURCES, *exclude_sources})
+        ids = [db.meta.short_id(entry.session.id) for entry in entries]
+        programs = set(db.sources()) & set(hidden) - {*DELEGATED_SOURCES, *exclude_sources}
     if as_json:
         print_document(entries)
         return
@@ -143,17 +143,17 @@ def list_sessions(
 def search_messages(query: str, as_json: bool, after: str | None, before: str | None, **filters: Any) -> None:
     """Find messages by QUERY: a question as you would ask it, "a phrase", AND, OR, NOT, prefix*."""
     with open_memory(home_of(click.get_current_context()), provider="") as memory:
-        filters["since"] = memory.sessions.read_moment(after) if after else None
-        filters["until"] = memory.sessions.read_moment(before) if before else None
-        hits = memory.sessions.search(query, **filters)
+        filters["since"] = memory.sessions.past.read_moment(after) if after else None
+        filters["until"] = memory.sessions.past.read_moment(before) if before else None
+        hits = memory.sessions.past.search(query, **filters)
         print_document(hits) if as_json else print_hits(memory.sessions, hits)
 
 
-def print_hits(db: SessionDB, hits: Iterable[SearchHit]) -> None:
+def print_hits(db: SessionStore, hits: Iterable[SearchHit]) -> None:
     """Print the messages that a search returned."""
     rows = [
         (
-            db.short_id(hit.session_id),
+            db.meta.short_id(hit.session_id),
             hit.message_id,
             moment(hit.timestamp),
             _speaker(hit),
@@ -194,7 +194,7 @@ def _speaker(message: StoredMessage | SearchHit) -> str:
 
 
 @contextlib.contextmanager
-def _store(ctx: click.Context) -> Iterator[SessionDB]:
+def _store(ctx: click.Context) -> Iterator[SessionStore]:
     """Open the home's session store alone, because maintenance must work when nothing else does."""
     home = home_of(ctx)
     config = load_config(home)
@@ -364,7 +364,7 @@ def delete_conversation(ctx: click.Context, session_id: str, dry_run: bool, yes:
         _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
 
 
-def _confirm(db: SessionDB, doomed: list[str]) -> None:
+def _confirm(db: SessionStore, doomed: list[str]) -> None:
     """Show the sessions to delete, and end the command unless a person agrees."""
     _print_sessions(db, doomed)
     click.confirm(f"Delete {counted(len(doomed), 'session')} for good?", abort=True)
@@ -382,10 +382,16 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) 
         click.echo(deletion_message(memory, len(doomed)))
 
 
-def _print_sessions(db: SessionDB, ids: Iterable[str]) -> None:
+def _print_sessions(db: SessionStore, ids: Iterable[str]) -> None:
     stored = [session for session in map(db.get_session, ids) if session is not None]
     rows = [
-        (db.short_id(s.id), s.source, moment(s.last_active), s.message_count, s.title or _beginning(db, s.id))
+        (
+            db.meta.short_id(s.id),
+            s.source,
+            moment(s.last_active),
+            s.message_count,
+            s.title or _beginning(db, s.id),
+        )
         for s in stored
     ]
     print_table(
@@ -393,7 +399,7 @@ def _print_sessions(db: SessionDB, ids: Iterable[str]) -> None:
     )
 
 
-def _beginning(db: SessionDB, session_id: str) -> str:
+def _beginning(db: SessionStore, session_id: str) -> str:
     """Return the beginning of what the person said first: a host may give its sessions no titles."""
     messages = db.get_messages(session_id, limit=5)
     return next((clip(fold_space(m.content), 60) for m in messages if m.role == "user"), "")
