@@ -36,7 +36,7 @@ from typing import Any
 import psycopg
 
 from hermes_core import MemoryProvider, Session, Turn, open_memory
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.postgres import PostgresDatabase
 
@@ -82,12 +82,12 @@ class Store:
     place: str
     schema: str = ""
 
-    def open(self) -> SessionDB:
+    def open(self) -> SessionStore:
         if self.engine == "sqlite":
-            return SessionDB(self.place)
-        return SessionDB(PostgresEngine(self.place, schema=self.schema))
+            return SessionStore(self.place)
+        return SessionStore(PostgresEngine(self.place, schema=self.schema))
 
-    def bytes(self, db: SessionDB) -> int:
+    def bytes(self, db: SessionStore) -> int:
         """Bytes of all tables and indexes; for a file without its log."""
         if self.engine == "sqlite":
             db.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -96,7 +96,7 @@ class Store:
                  JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relkind = 'r'"""
         return int(db.database.execute(sql, (self.schema,)).fetchone()[0])
 
-    def log_position(self, db: SessionDB) -> int:
+    def log_position(self, db: SessionStore) -> int:
         """Bytes that were written to the log so far; for a file those that this process wrote at all."""
         if self.engine == "sqlite":
             text = Path("/proc/self/io").read_text()
@@ -139,7 +139,7 @@ class Meter:
         figures["server"] = round(1000 * (self.on_server() - server) / count, 3)
 
 
-def fill(db: SessionDB, messages: int, owners: int) -> float:
+def fill(db: SessionStore, messages: int, owners: int) -> float:
     """Store the corpus, a session for each owner in turn; return the seconds."""
     began = time.perf_counter()
     pending: list[tuple[int, str, float, list[dict[str, Any]]]] = []
@@ -169,7 +169,7 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def search(
-    stores: dict[str, SessionDB], messages: int, owner: str, rounds: int, meter: Meter
+    stores: dict[str, SessionStore], messages: int, owner: str, rounds: int, meter: Meter
 ) -> dict[str, Any]:
     """Ask all engines each question in turn, and compare the first ten messages."""
     client = dict.fromkeys(stores, 0.0)
@@ -183,7 +183,7 @@ def search(
                 answers = []
                 for name, db in stores.items():
                     began, worked = time.perf_counter(), meter.client()
-                    hits = db.search(text, user=owner, limit=10)
+                    hits = db.past.search(text, user=owner, limit=10)
                     taken[kind][name].append(time.perf_counter() - began)
                     client[name] += meter.client() - worked
                     answers.append([hit.message_id for hit in hits])
@@ -239,7 +239,7 @@ def append(store: Store, processes: int, appends: int) -> dict[str, float]:
     return {"per_second": round(processes * appends / slowest), **spread([s for one in taken for s in one])}
 
 
-def bytes_of_appends(store: Store, db: SessionDB, appends: int, texts: int = 1) -> int:
+def bytes_of_appends(store: Store, db: SessionStore, appends: int, texts: int = 1) -> int:
     """Bytes of the log for each message that is appended alone."""
     corpus = Corpus(seed=99)
     session = uuid.uuid4().hex
@@ -250,7 +250,7 @@ def bytes_of_appends(store: Store, db: SessionDB, appends: int, texts: int = 1) 
     return (store.log_position(db) - before) // appends
 
 
-def processor_time(db: SessionDB, appends: int, meter: Meter) -> dict[str, float]:
+def processor_time(db: SessionStore, appends: int, meter: Meter) -> dict[str, float]:
     """Milliseconds of the processor for each message that is appended alone."""
     corpus = Corpus(seed=98)
     session, figures = uuid.uuid4().hex, dict[str, float]()

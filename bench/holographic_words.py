@@ -107,7 +107,7 @@ def stems(text: str) -> list[str]:
 
 
 class Vectors:
-    """The messages of one conversation as vectors; answers as `SessionDB.meaning` does, beside what that says."""
+    """The messages of one conversation as vectors; answers as `SessionStore.meaning` does, beside what that says."""
 
     def __init__(
         self, conversation: recall_scores.Conversation, atoms: Atoms, *, neighbours: bool, beside: Any = None

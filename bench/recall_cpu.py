@@ -96,7 +96,7 @@ def serve() -> None:
         print(json.dumps(str(Path(hermes_core.__file__).parent.resolve())), flush=True)
         for line in sys.stdin:
             question, start = json.loads(line), time.process_time()
-            db.search(question)
+            db.past.search(question)
             print(json.dumps(1000 * (time.process_time() - start)), flush=True)
 
 

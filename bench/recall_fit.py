@@ -39,8 +39,8 @@ from rich.progress import track
 from rich.table import Table
 
 from hermes_core.recall import rank
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search import candidates, lookup
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_semantic import dense, vectors
 
 Array = numpy.ndarray[Any, numpy.dtype[Any]]
@@ -119,7 +119,7 @@ def changed(name: str, change: float) -> Iterator[None]:
             setattr(reader, constant, value)
 
 
-def scores(db: SessionDB, question: str, constants: Sequence[str] = ()) -> list[dict[int, float]]:
+def scores(db: SessionStore, question: str, constants: Sequence[str] = ()) -> list[dict[int, float]]:
     """Return the scores of all candidates by message id: as they are, then with each constant larger by 1."""
     ranking, results = candidates.rank_candidates, []
 
@@ -135,13 +135,13 @@ def scores(db: SessionDB, question: str, constants: Sequence[str] = ()) -> list[
 
     setattr(candidates, "rank_candidates", hook)  # noqa: B010
     try:
-        db.search(question, snippets=False)
+        db.past.search(question, snippets=False)
     finally:
         setattr(candidates, "rank_candidates", ranking)  # noqa: B010
     return results
 
 
-def pool_of(db: SessionDB, question: Question, group: str, names: Sequence[str]) -> Pool | None:
+def pool_of(db: SessionStore, question: Question, group: str, names: Sequence[str]) -> Pool | None:
     """Return the candidates of a question with their signals; None if there are none."""
     results = scores(db, question.text, [name for name in names if name in OF_RANKING])
     if not results or not results[0]:

@@ -63,11 +63,11 @@ def proactive(conversations: Sequence[Conversation], console: Console, *, semant
         ):
             talk = [Question(text, frozenset(), 0) for text in SMALL_TALK]
             for question in (*conversation.questions, *talk):
-                always = db.search(question.text)
+                always = db.past.search(question.text)
                 given = (
                     []
                     if is_trivial(question.text)
-                    else db.search(question.text, limit=rank.MAX_PROACTIVE_HITS, proactive=True)
+                    else db.past.search(question.text, limit=rank.MAX_PROACTIVE_HITS, proactive=True)
                 )
                 kind = {0: "small_talk", 5: "adversarial"}.get(question.category, "answerable")
                 for at, hits in enumerate((always, given)):

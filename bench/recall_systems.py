@@ -21,7 +21,7 @@ from rich.progress import track
 
 from hermes_core.importers.values import ImportedMessage, ImportedSession
 from hermes_core.recall.tokens import is_stop_word, words
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_semantic import dense
 from hermes_memory_semantic.vectors import VectorIndex
 
@@ -62,8 +62,8 @@ def stored(
     semantic: bool = False,
     cache: Cache | None = None,
     storage: str = "",
-) -> Iterator[SessionDB]:
-    """A SessionDB that holds the conversation, in `folder`. With a cache, the file is a copy of a cached file.
+) -> Iterator[SessionStore]:
+    """A SessionStore that holds the conversation, in `folder`. With a cache, the file is a copy of a cached file.
 
     With `storage`, the address of a PostgreSQL server, it is a schema there.
     """
@@ -73,29 +73,29 @@ def stored(
             with closing(open_store()) as db:
                 _add(db, conversation.sessions)
             with closing(open_store(make_vectors=VectorIndex if semantic else None)) as db:
-                if db.vectors is not None:
+                if db.past.vectors is not None:
                     with cache.encodings() if cache else nullcontext():
-                        db.vectors.build()
+                        db.past.vectors.build()
                 yield db
         return
     path = folder / "state.db"
     if cache is not None:
         copy_store(conversation, path, semantic, cache)
-    with closing(SessionDB(path, make_vectors=VectorIndex if semantic else None)) as db:
+    with closing(SessionStore(path, make_vectors=VectorIndex if semantic else None)) as db:
         if cache is None:
             _add(db, conversation.sessions)
-            if db.vectors is not None:
-                db.vectors.build()
+            if db.past.vectors is not None:
+                db.past.vectors.build()
         yield db
 
 
 @contextmanager
-def on_server(url: str) -> Iterator[Callable[..., SessionDB]]:
+def on_server(url: str) -> Iterator[Callable[..., SessionStore]]:
     """Open a store in a schema of its own on a PostgreSQL server, as often as asked."""
     from hermes_memory_postgresql.engine import PostgresEngine
 
     schema = f"recall_{uuid.uuid4().hex}"
-    yield lambda **options: SessionDB(PostgresEngine(url, schema=schema), **options)
+    yield lambda **options: SessionStore(PostgresEngine(url, schema=schema), **options)
     with closing(PostgresEngine(url, schema=schema)) as database:
         database.execute(f"DROP SCHEMA {schema} CASCADE")
 
@@ -106,19 +106,19 @@ def copy_store(conversation: Conversation, path: Path, semantic: bool, cache: Ca
 
     def make(path: Path) -> None:
         # Without vectors first: a thread that makes them in the background would not know the cache.
-        with closing(SessionDB(path)) as db:
+        with closing(SessionStore(path)) as db:
             _add(db, conversation.sessions[:count])
         _build(path, semantic)
 
     shutil.copyfile(cache.store(conversation.sessions[:count], semantic, make), path)
     if own := conversation.sessions[count:]:
-        with closing(SessionDB(path)) as db:
+        with closing(SessionStore(path)) as db:
             _add(db, own)
         with cache.encodings():
             _build(path, semantic)
 
 
-def _add(db: SessionDB, sessions: Sequence[ImportedSession]) -> None:
+def _add(db: SessionStore, sessions: Sequence[ImportedSession]) -> None:
     for session in sessions:
         db.create_session(session.id, session.source, title=session.title, started_at=session.started_at)
         for number, turn in enumerate(session.turns, 1):
@@ -137,9 +137,9 @@ def _add(db: SessionDB, sessions: Sequence[ImportedSession]) -> None:
 
 def _build(path: Path, semantic: bool) -> None:
     if semantic:
-        with closing(SessionDB(path, make_vectors=VectorIndex)) as db:
-            if db.vectors is not None:
-                db.vectors.build()
+        with closing(SessionStore(path, make_vectors=VectorIndex)) as db:
+            if db.past.vectors is not None:
+                db.past.vectors.build()
 
 
 @contextmanager
@@ -151,16 +151,16 @@ def ours(
     cache: Cache | None = None,
     storage: str = "",
 ) -> Iterator[Ask]:
-    """SessionDB as it is installed by default."""
+    """SessionStore as it is installed by default."""
     with stored(conversation, folder, semantic=semantic, cache=cache, storage=storage) as db:
-        yield lambda question, k: [hit.ref for hit in db.search(question, limit=k)]
+        yield lambda question, k: [hit.ref for hit in db.past.search(question, limit=k)]
 
 
 @contextmanager
 def ours_semantic(
     conversation: Conversation, folder: Path, *, cache: Cache | None = None, storage: str = ""
 ) -> Iterator[Ask]:
-    """SessionDB with the package hermes-memory-semantic."""
+    """SessionStore with the package hermes-memory-semantic."""
     if not dense.installed():
         raise SystemExit("ours-semantic needs: pip install plugins/semantic")
     with ours(conversation, folder, semantic=True, cache=cache, storage=storage) as ask:

@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hermes_core.contract.values import Session
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.tool import SessionSearchTool
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -43,7 +43,7 @@ from sessions_peer import Peer
 APPENDS = 3_000
 
 
-def fill(db: SessionDB, corpus: Corpus, count: int) -> None:
+def fill(db: SessionStore, corpus: Corpus, count: int) -> None:
     """A turn for each session."""
     for session, at, messages in conversations(corpus, count):
         db.create_session(session, started_at=at)
@@ -90,7 +90,7 @@ def as_taken(answers: Sequence[Sequence[float]]) -> list[Taken]:
 
 
 def appends(
-    db: SessionDB, corpus: Corpus, bare: sqlite3.Connection, count: int, peer: Peer | None = None
+    db: SessionStore, corpus: Corpus, bare: sqlite3.Connection, count: int, peer: Peer | None = None
 ) -> dict[str, Any]:
     """One message a call, in turn with one bare commit of the same text, and with the peer, 250 at a time."""
     db.create_session("appended")
@@ -129,7 +129,7 @@ def opening(path: Path) -> dict[str, float]:
     """Milliseconds to open and read one row: ours, and sqlite3 alone."""
 
     def ours() -> None:
-        with closing(SessionDB(path)) as db:
+        with closing(SessionStore(path)) as db:
             db.get_session("session-0000000")
 
     def bare() -> None:
@@ -184,15 +184,17 @@ def latencies(
 
 
 def searching(
-    db: SessionDB, corpus: Corpus, total: int, rounds: int, peer: Peer | None = None
+    db: SessionStore, corpus: Corpus, total: int, rounds: int, peer: Peer | None = None
 ) -> dict[str, Any]:
     asked = queries(db, corpus, total)
     tool, session = SessionSearchTool(db), Session(id="elsewhere")
-    latencies({kind: texts[:3] for kind, texts in asked.items()}, lambda text: db.search(text, limit=20), 1)
+    latencies(
+        {kind: texts[:3] for kind, texts in asked.items()}, lambda text: db.past.search(text, limit=20), 1
+    )
     peer_search = None if peer is None else (lambda texts: peer.ask("search", texts))
     peer_tool = None if peer is None else (lambda texts: peer.ask("tool", texts))
     return {
-        "search": latencies(asked, lambda text: db.search(text, limit=20), rounds, peer_search),
+        "search": latencies(asked, lambda text: db.past.search(text, limit=20), rounds, peer_search),
         "tool": latencies(asked, lambda text: tool.call({"query": text}, session), rounds, peer_tool),
         "browse": spread([timed(lambda: tool.call({}, session)) for _ in range(30)]),
     }
@@ -203,9 +205,9 @@ def searching(
 _WRITER = """
 import json, sys, time
 from pathlib import Path
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-db = SessionDB(path)
+db = SessionStore(path)
 db.create_session(name)
 taken, failed = [], []
 sys.stdin.readline()
@@ -238,9 +240,9 @@ def at_once(path: Path, writers: int, count: int, ask: Sequence[str]) -> dict[st
         assert child.stdin is not None
         child.stdin.write("go\n")
         child.stdin.close()
-    with closing(SessionDB(path)) as db:
+    with closing(SessionStore(path)) as db:
         while any(child.poll() is None for child in children):
-            read.append(timed(lambda: db.search(ask[len(read) % len(ask)], limit=20)))
+            read.append(timed(lambda: db.past.search(ask[len(read) % len(ask)], limit=20)))
             time.sleep(0.01)
         elapsed = time.perf_counter() - began
         answers = [json.loads(path.with_name(f"{name}.json").read_text()) for name in names]
@@ -276,7 +278,7 @@ def prepare(size: int, folder: Path, options: argparse.Namespace) -> float:
             with Peer(options.peer, folder) as peer:
                 peer.fill(conversations(Corpus(), size))
         else:
-            with closing(SessionDB(target)) as db:
+            with closing(SessionStore(target)) as db:
                 rate = size / timed(lambda: fill(db, Corpus(), size))
         if kept:
             (kept / store).parent.mkdir(parents=True, exist_ok=True)
@@ -289,7 +291,7 @@ def measure(size: int, folder: Path, options: argparse.Namespace) -> dict[str, A
     corpus, path = Corpus(), folder / "state.db"
     rate = prepare(size, folder, options)
     with ExitStack() as stack:
-        db = stack.enter_context(closing(SessionDB(path)))
+        db = stack.enter_context(closing(SessionStore(path)))
         bare = stack.enter_context(closing(bare_store(folder)))
         peer = stack.enter_context(Peer(options.peer, folder)) if options.peer else None
         found: dict[str, Any] = {"messages": size, "filled_per_second": round(rate)}
@@ -302,7 +304,7 @@ def measure(size: int, folder: Path, options: argparse.Namespace) -> dict[str, A
         asked = queries(db, corpus, size)
         natural = asked[NATURAL]
         for kind, texts in asked.items():
-            found["search"][kind]["answered"] = sum(bool(db.search(text)) for text in texts)
+            found["search"][kind]["answered"] = sum(bool(db.past.search(text)) for text in texts)
             if peer is not None:
                 found["search"][kind]["peer"]["answered"] = peer.ask("answered", texts)
         if peer is not None:
@@ -319,7 +321,7 @@ def measure(size: int, folder: Path, options: argparse.Namespace) -> dict[str, A
 
 def on_disk(folder: Path) -> dict[str, Any]:
     """Appends where a commit waits for the disk."""
-    with closing(SessionDB(folder / "state.db")) as db, closing(bare_store(folder)) as bare:
+    with closing(SessionStore(folder / "state.db")) as db, closing(bare_store(folder)) as bare:
         return appends(db, Corpus(), bare, APPENDS // 3)
 
 

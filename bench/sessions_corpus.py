@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 
 SESSION = 40
 """Messages of a session."""
@@ -105,7 +105,7 @@ def conversations(corpus: Corpus, count: int) -> Iterator[tuple[str, float, list
         yield f"session-{first // SESSION:07d}", 1.7e9 + 30 * first, messages
 
 
-def queries(db: SessionDB, corpus: Corpus, total: int) -> dict[str, list[str]]:
+def queries(db: SessionStore, corpus: Corpus, total: int) -> dict[str, list[str]]:
     """Twenty queries of each kind, made from the corpus."""
     chance = random.Random(2)
     common, middle, rare = corpus.words[:100], corpus.words[100:2_000], corpus.words[-5_000:]

@@ -13,7 +13,10 @@ from tables import cell, docstring_markdown
 
 import hermes_core
 import hermes_memory_agent as agent
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.past_sessions import PastSessions
+from hermes_core.sessions.session_meta import SessionMeta
+from hermes_core.sessions.session_store import SessionStore
+from hermes_core.sessions.turn_store import TurnStore
 from hermes_memory_telemetry.telemetry import Telemetry
 
 
@@ -50,8 +53,9 @@ SUBJECTS = (
         "stores",
         "Notes and past sessions",
         "The stores behind a memory. `Memory.curated` is a `MemoryStore`. `Memory.sessions` is a "
-        "`hermes_core.sessions.db.SessionDB`, whose name a program needs for annotations only.",
-        ("MemoryStore", "SessionDB", "open_notes"),
+        "`hermes_core.sessions.session_store.SessionStore`, whose name a program needs for annotations only; its "
+        "attributes `past`, `turns` and `meta` are the other three.",
+        ("MemoryStore", "SessionStore", "PastSessions", "TurnStore", "SessionMeta", "open_notes"),
     ),
     Subject(
         "agent",
@@ -90,7 +94,13 @@ SUBJECTS = (
     ),
 )
 
-OTHERS: dict[str, Any] = {"SessionDB": SessionDB, "Telemetry": Telemetry}
+OTHERS: dict[str, Any] = {
+    "PastSessions": PastSessions,
+    "SessionMeta": SessionMeta,
+    "SessionStore": SessionStore,
+    "Telemetry": Telemetry,
+    "TurnStore": TurnStore,
+}
 """Names that neither package exports."""
 
 

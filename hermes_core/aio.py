@@ -24,9 +24,11 @@ from hermes_core.conversation import Conversation, OpenTurn, ToolForm, ToolResul
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory, open_memory
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.open_turns import HostState
+from hermes_core.sessions.past_sessions import PastSessions
 from hermes_core.sessions.records import Content
+from hermes_core.sessions.session_meta import SessionMeta
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
 from hermes_core.turn import MemoryTurns
 from hermes_core.turn_recall import PendingTurn, RecallReport, TurnRecall
@@ -207,18 +209,38 @@ async def _recall(
     return await threads.read(report)
 
 
-class AsyncSessions(_Twin[SessionDB]):
+class AsyncPastSessions(_Twin[PastSessions]):
+    """The awaitable twin of `SessionStore.past`."""
+
+    search = _reading(PastSessions.search)
+
+
+class AsyncSessionMeta(_Twin[SessionMeta]):
+    """The awaitable twin of `SessionStore.meta`."""
+
+    set_title = _writing(SessionMeta.set_title)
+
+
+class AsyncSessions(_Twin[SessionStore]):
     """The awaitable twin of `Memory.sessions`."""
 
-    get_session = _reading(SessionDB.get_session)
-    find_session = _reading(SessionDB.find_session)
-    list_sessions = _reading(SessionDB.list_sessions)
-    get_messages = _reading(SessionDB.get_messages)
-    get_messages_as_conversation = _reading(SessionDB.get_messages_as_conversation)
-    search = _reading(SessionDB.search)
-    has_turn = _reading(SessionDB.has_turn)
-    append_message = _writing(SessionDB.append_message)
-    set_title = _writing(SessionDB.set_title)
+    get_session = _reading(SessionStore.get_session)
+    find_session = _reading(SessionStore.find_session)
+    list_sessions = _reading(SessionStore.list_sessions)
+    get_messages = _reading(SessionStore.get_messages)
+    get_messages_as_conversation = _reading(SessionStore.get_messages_as_conversation)
+    has_turn = _reading(SessionStore.has_turn)
+    append_message = _writing(SessionStore.append_message)
+
+    @property
+    def past(self) -> AsyncPastSessions:
+        """The search in past sessions."""
+        return AsyncPastSessions(self._wrapped.past, self._threads)
+
+    @property
+    def meta(self) -> AsyncSessionMeta:
+        """The titles of sessions."""
+        return AsyncSessionMeta(self._wrapped.meta, self._threads)
 
 
 class AsyncState(_Twin[HostState]):

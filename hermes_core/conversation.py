@@ -15,7 +15,6 @@ from hermes_core.manager.manager import RecallResult
 from hermes_core.origins import message_origin
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
-from hermes_core.sessions.db import as_conversation
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.records import (
     SYSTEM_ROLES,
@@ -25,6 +24,7 @@ from hermes_core.sessions.records import (
     sqlite_text,
     text_of,
 )
+from hermes_core.sessions.session_store import as_conversation
 from hermes_core.turn import MemoryTurns
 from hermes_core.turn_recall import PendingTurn, RecallReport, TurnRecall
 
@@ -337,7 +337,9 @@ class Conversation:
         Raises:
             SessionError: The conversation has fewer turns.
         """
-        return self.memory.rewind(self.session, self.memory.sessions.turn_start(self._own().id, turns))
+        return self.memory.rewind(
+            self.session, self.memory.sessions.turns.first_message(self._own().id, turns)
+        )
 
     def delete(self) -> None:
         """Delete the conversation with its state; see `Memory.delete_session`."""
@@ -467,7 +469,9 @@ class OpenTurn:
             return self._finish(answer, native, at, warm)
 
     def _finish(self, answer: Content, native: object, at: float | None, warm: bool) -> Turn:
-        stored, facts = self._read_for_finish()
+        # In one round trip with the notes.
+        context = self._memory.sessions.turns.ask_context(self._session.id, self._session.owner, origin=True)
+        stored = self._open_turns.get(self.id)
         # Another process may have added messages to the turn.
         messages = [self._user, *(self._messages if stored is None else stored.messages)]
         last = messages[-1]
@@ -492,22 +496,10 @@ class OpenTurn:
             warm=warm,
             author=self._author,
             recalled_origin=self.recall.origin,
-            facts=facts,
+            context=context(),
         )
         self.problems = list(dict.fromkeys([*self.problems, *self._memory.problem_log.met]))
         return turn
-
-    def _read_for_finish(self) -> tuple[StoredOpenTurn | None, tuple[str, int, Origin] | None]:
-        """Return the stored turn, and the facts that `Memory.end_turn` needs, in one round trip with the notes.
-
-        The facts are None if `end_turn` reads them itself.
-        """
-        sessions, session = self._memory.sessions, self._session
-        if sessions.database.kind == "sqlite":  # there is no round trip to save
-            return self._open_turns.get(self.id), None
-        facts = sessions.database.ask(sessions.id_number_and_origin_statements(session.id, session.owner))
-        stored = self._open_turns.get(self.id)
-        return stored, sessions.id_number_and_origin_from(facts(), session.id, session.owner)
 
     def _require_stored(self, answer: Content) -> None:
         """Raise `SessionError` unless the turn is finished with just this answer, by another thread for instance."""
@@ -516,7 +508,7 @@ class OpenTurn:
                 f"turn {self.id!r} is not open: it was cancelled, or has expired",
                 "begin a new turn; `sessions.turn_expiry_hours` says after how long one expires",
             )
-        texts = [text for _, text in self._memory.sessions.turn_messages(self.id)]
+        texts = [text for _, text in self._memory.sessions.turns.messages(self.id)]
         if not texts or texts[-1] != sqlite_text(text_of(without_context(answer))):
             raise SessionError(f"turn {self.id!r} is finished with another answer", "begin a new turn")
 

@@ -20,9 +20,10 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.origins import OriginLedger, remember
 from hermes_core.problems import ProblemLog
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.lineage import delegated
-from hermes_core.sessions.records import TurnStart, epoch_seconds
+from hermes_core.sessions.records import epoch_seconds
+from hermes_core.sessions.session_store import SessionStore
+from hermes_core.sessions.turn_store import TurnContext
 from hermes_core.tracing import MemoryTracer, traced
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class MemorySessions:
 
     home: HermesHome
     config: Config
-    sessions: SessionDB
+    sessions: SessionStore
     curated: MemoryStore
     manager: MemoryManager
     origins: OriginLedger
@@ -203,7 +204,7 @@ class MemorySessions:
         before = self.sessions.database.now() - seconds
         ids = []
         for stored in self.sessions.idle_sessions(before, sources):
-            data = self.sessions.session_identity(stored.id)
+            data = self.sessions.meta.identity(stored.id)
             session = Session.from_dict({**data, "id": stored.id, "home": str(self.home.path)})
             if session.owner != stored.user:  # `identity.owners` has changed; the store says whose it is
                 session = dataclasses.replace(session, is_owner=not stored.user)
@@ -299,7 +300,7 @@ class MemorySessions:
             self.origins.note_read(session, origin)
         return origin is not None or notes.is_of_another_project(prompt) or notes.is_renewable(prompt)
 
-    def frozen_prompt(self, session: Session, start: TurnStart | None = None) -> str:
+    def frozen_prompt(self, session: Session, start: TurnContext | None = None) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.
 
         The first call for a stored session stores the text. A text with a note that may not stand in a system prompt any
@@ -310,7 +311,7 @@ class MemorySessions:
         """
         if start is None:
             session = self.complete(session)
-            stored = self.sessions.memory_prompt(session.id)
+            stored = self.sessions.meta.memory_prompt(session.id)
         else:
             stored = start.prompt
         prompt = stored
@@ -319,17 +320,19 @@ class MemorySessions:
             self.manager.initialize_all(session)
             prompt = self.system_prompt(session)
             if self.sessions.get_session(session.id) is not None:
-                prompt = self.sessions.freeze_memory_prompt(session.id, prompt, replaces=stored)
+                prompt = self.sessions.meta.freeze_memory_prompt(session.id, prompt, replaces=stored)
         return self.manager.freeze_system_prompt(session, prompt)
 
     def _prompt_of(self, session: Session) -> str | None:
         """Return the frozen prompt of a session, of this process or as it is stored; None if there is none."""
         if self.manager.has_frozen_prompt(session):
             return self.manager.frozen_system_prompt(session)
-        stored = self.problem_log.read("prompts", lambda: self.sessions.memory_prompt(session.id), None)
+        stored = self.problem_log.read("prompts", lambda: self.sessions.meta.memory_prompt(session.id), None)
         if stored is not None:
             return stored
-        return self.problem_log.read("prompts", lambda: self.sessions.system_prompt(session.id), "") or None
+        return (
+            self.problem_log.read("prompts", lambda: self.sessions.meta.system_prompt(session.id), "") or None
+        )
 
     def _prune_idle(self) -> None:
         """Delete the conversations that are older than `sessions.retention`, at most once in some hours.
@@ -357,14 +360,14 @@ class MemorySessions:
 
     def _drop_shared_prompts(self) -> None:
         """Drop prompts of users that hold the notes of the home, if they were shared before and no longer are."""
-        shared, before = not self.config.memory.per_user, self.sessions.get_meta(SHARED_NOTES_KEY)
+        shared, before = not self.config.memory.per_user, self.sessions.meta.get(SHARED_NOTES_KEY)
         if shared and before != "1":
-            self.sessions.set_meta(SHARED_NOTES_KEY, "1")
+            self.sessions.meta.set(SHARED_NOTES_KEY, "1")
         elif not shared and before == "1":
             with self.sessions.transaction() as connection:
                 sql = "UPDATE sessions SET system_prompt = '', memory_prompt = NULL WHERE \"user\" <> ''"
                 connection.execute(sql)
-                self.sessions.set_meta(SHARED_NOTES_KEY, "0")
+                self.sessions.meta.set(SHARED_NOTES_KEY, "0")
 
     def _set_clock(self, session: Session, at: float) -> None:
         """Let the clock of a session go on from `at`, if the host gave a time: it may replay a conversation of last year."""

@@ -40,8 +40,8 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.origins import OriginLedger
 from hermes_core.outbox.recovery import outbox_of_home
 from hermes_core.problems import ProblemLog
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import open_sessions
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
@@ -443,7 +443,7 @@ def _local_refusal(config: Config) -> str:
     )
 
 
-def notes_database(config: Config, sessions: SessionDB) -> Engine | None:
+def notes_database(config: Config, sessions: SessionStore) -> Engine | None:
     """Return the database in which the notes are; None for a home with files."""
     return sessions.database if config.storage.url else None
 

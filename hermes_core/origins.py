@@ -16,9 +16,9 @@ from hermes_core.curated.tool import MEMORY_SCHEMA
 from hermes_core.errors import SessionError
 from hermes_core.problems import ProblemLog
 from hermes_core.safety.origin import RANKS, Reading, current_reading, lowest, may_command, report_result
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.open_turns import OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.records import StoredMessage, text_of
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import TurnRecord
 
 Value = TypeVar("Value")
@@ -64,7 +64,7 @@ class OriginLedger:
         problem_log: Gets what can't be read.
     """
 
-    def __init__(self, sessions: SessionDB, trusted_tools: Sequence[str], problem_log: ProblemLog) -> None:
+    def __init__(self, sessions: SessionStore, trusted_tools: Sequence[str], problem_log: ProblemLog) -> None:
         self._sessions, self._trusted, self._problem_log = sessions, trusted_tools, problem_log
         # What hosts without open turns have begun, and what tools answered, by session: neither is stored yet.
         self._begun: OrderedDict[str, BegunTurn] = OrderedDict()
@@ -115,7 +115,8 @@ class OriginLedger:
 
         A host whose model reads other texts before it calls a tool adds them with `OpenTurn.add`. `session` is a result of `Memory.complete`.
         """
-        stored = self._problem_log.read("origins", lambda: self._sessions.lowest_origin(session.id), "import")
+        ask = self._sessions.turns.ask_context(session.id, session.owner, origin=True)
+        stored = self._problem_log.read("origins", lambda: ask().origin, "import")
         origins: list[str] = [author_origin(session), stored, self._returned.get(session.id, "person")]
         said: list[str] = []
         if begun := self._begun.get(session.id):

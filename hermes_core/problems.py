@@ -16,7 +16,7 @@ from hermes_core.loader.load import LoadedProvider
 from hermes_core.loader.parts import HomeParts
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
 
@@ -44,7 +44,7 @@ class ProblemLog:
         self,
         config: Config,
         *,
-        sessions: SessionDB,
+        sessions: SessionStore,
         curated: MemoryStore,
         manager: MemoryManager,
         extensions: Extensions,
@@ -135,9 +135,9 @@ class ProblemLog:
             # A lost state.db is reported once, although everything that reads it fails.
             if failure and not any(store in failure for store in lost):
                 problems.append(failure)
-        search = self.read("past sessions", lambda: self._sessions.search_problem, "")
+        search = self.read("past sessions", lambda: self._sessions.past.problem, "")
         unreadable = notes.problems()
-        problems += filter(None, (search, self._sessions.vector_fault, *map(str, unreadable.values())))
+        problems += filter(None, (search, self._sessions.past.vector_fault, *map(str, unreadable.values())))
         problems += notes.base_problems()
         if fault := self._verdicts.fault:
             problems.append(str(fault))

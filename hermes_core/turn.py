@@ -27,7 +27,6 @@ from hermes_core.sessions.records import (
     SYSTEM_ROLES,
     AppendedTurn,
     Content,
-    TurnStart,
     epoch_seconds,
     in_text,
     sqlite_text,
@@ -36,6 +35,7 @@ from hermes_core.sessions.records import (
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
+from hermes_core.sessions.turn_store import TurnContext
 from hermes_core.storage.engine import Statement
 from hermes_core.storage.inventory import Inventory
 from hermes_core.tracing import traced
@@ -43,11 +43,11 @@ from hermes_core.turn_recall import (
     NOTES_LABEL,
     UPDATES_LABEL,
     NoteUpdates,
-    PastSessions,
     PendingTurn,
     RecallHit,
     RecallReport,
     SeenTexts,
+    SessionRecall,
     TurnRecall,
     provider_hits,
     recall_record,
@@ -68,12 +68,12 @@ class MemoryTurns(MemorySessions):
     def __init__(self) -> None:
         super().__init__()
         self._updates = NoteUpdates()
-        self._past = PastSessions(self.sessions, self.config, self.manager.filter_recall)
+        self._past = SessionRecall(self.sessions, self.config, self.manager.filter_recall)
         self._search = SessionSearchTool(self.sessions if self.config.sessions.search_enabled else None)
 
     def read_turn_start(
         self, session: Session, *, title: str, recent: int, expired_before: float
-    ) -> tuple[Session, TurnStart | None]:
+    ) -> tuple[Session, TurnContext | None]:
         """Return the session with its owner, and what a turn needs of it; None if something of it must be stored first.
 
         All of it is one round trip, with the notes and what waits for the providers if the caller is within their `reading`.
@@ -84,24 +84,30 @@ class MemoryTurns(MemorySessions):
             expired_before: Time in epoch seconds before which an unfinished turn has expired.
         """
         session = self._with_owner(session)
+        ask = self.sessions.turns.ask_context(
+            session.id,
+            session.owner,
+            lineage=True,
+            recent=recent,
+            setting=SHARED_NOTES_KEY,
+            expired_before=expired_before,
+        )
+        try:
+            start = ask()
+        except StorageError:  # each of the reads of its own reports what can't be read
+            return session, None
         fields = {
             "identity": session.id,
             "parent_id": session.parent_id,
             "relation": session.parent_id if session.agent_context == "subagent" else "",
             "title": title,
         }
-        try:
-            start = self.sessions.established_session(
-                session.id,
-                session.owner,
-                fields,
-                recent=recent,
-                expired_before=expired_before,
-                meta_key=SHARED_NOTES_KEY,
-            )
-        except StorageError:  # each of the reads of its own reports what can't be read
-            return session, None
-        if start is None or (session.owner and (start.meta == "1") == self.config.memory.per_user):
+        if (
+            start.session_id != session.id
+            or not start.row
+            or not all(start.row[name] or not value for name, value in fields.items())
+            or (session.owner and (start.setting == "1") == self.config.memory.per_user)
+        ):
             return session, None
         return self._with_id(session, session.id), start
 
@@ -146,7 +152,7 @@ class MemoryTurns(MemorySessions):
         origin: Origin | None = None,
         begins_turn: bool = True,
         at: float | None = None,
-        start: TurnStart | None = None,
+        start: TurnContext | None = None,
     ) -> PendingTurn:
         """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
 
@@ -156,30 +162,27 @@ class MemoryTurns(MemorySessions):
             start: What `read_turn_start` returned for this turn; None to read it.
         """
         session, at = self._with_owner(session), epoch_seconds(at)
-        if start is not None:
-            last_number, lineage = start.last_number, start.lineage
-        else:
-            # In one round trip, because a server may be far away.
-            own, last_number, lineage = self.problem_log.read(
+        if start is None:
+            start = self.problem_log.read(
                 "turns so far",
-                partial(self.sessions.id_number_and_lineage, session.id, session.owner),
-                (session.id, 0, frozenset([session.id])),
+                self.sessions.turns.ask_context(session.id, session.owner, lineage=True),
+                TurnContext(session.id, lineage=frozenset([session.id])),
             )
-            session = self._with_id(session, own)
+            session = self._with_id(session, start.session_id)
         if begins_turn and at is not None:
             self._set_clock(session, at)
         speaker = message_origin(session, author, origin)
         query = self._query(text_of(text), recent, self._now(session) if at is None else at)
-        number = last_number + 1 if begins_turn else None
+        number = start.last_number + 1 if begins_turn else None
         pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
         return PendingTurn(
             query,
             session,
             pending,
-            is_first=not last_number,
+            is_first=not start.last_number,
             at=time.time(),
             speaker=speaker,
-            lineage=lineage,
+            lineage=start.lineage,
         )
 
     @traced
@@ -248,7 +251,7 @@ class MemoryTurns(MemorySessions):
         author: str = "",
         origin: Origin | None = None,
         recalled_origin: Origin = "person",
-        facts: tuple[str, int, Origin] | None = None,
+        context: TurnContext | None = None,
     ) -> Turn:
         """Store a completed turn and its outbox row in one commit. A search finds the turn as soon as this returns.
 
@@ -263,24 +266,23 @@ class MemoryTurns(MemorySessions):
             author: Name of the person, if several people speak in the session.
             origin: Origin of the message, if no person of the session wrote it; default: as `begin_turn` got it.
             recalled_origin: The lowest origin of the turn's recall, if another process began the turn.
-            facts: Result of `SessionDB.id_number_and_origin` for this turn; None to read it.
+            context: Result of `TurnStore.ask_context` with the origin for this turn; None to read it.
 
         Raises:
             SessionError: A turn with this id belongs to another session, or was rewound.
             DatabaseUnavailable: The turn could not be stored.
         """
         session = self._with_owner(session)
-        own, last_number, stored_origin = facts or self.sessions.id_number_and_origin(
-            session.id, session.owner
-        )
-        session = self._with_id(session, own)
+        if context is None:
+            context = self.sessions.turns.ask_context(session.id, session.owner, origin=True)()
+        session = self._with_id(session, context.session_id)
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
         speaker = message_origin(session, author, origin)
         begun = self.origins.begun(session) or BegunTurn(question, speaker=speaker)
         speaker = lowest([speaker, begun.speaker])
-        read = lowest([begun.origin, recalled_origin, stored_origin])
+        read = lowest([begun.origin, recalled_origin, context.origin])
         stored = self.origins.with_origins(session, tuple(messages) or both, speaker, read)
         self._lower_notes(session, stored, begun)
         moment = epoch_seconds(at)
@@ -289,7 +291,7 @@ class MemoryTurns(MemorySessions):
         turn = Turn(
             # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
             id=sqlite_text(str(turn_id or "")) or uuid.uuid4().hex,
-            number=last_number + 1,
+            number=context.last_number + 1,
             user=question,
             assistant=answer,
             messages=in_text(_for_provider(message, session.owner) for message in stored),
@@ -539,7 +541,7 @@ class MemoryTurns(MemorySessions):
     def _moment(self, bound: str | float | None, now: float) -> float | None:
         """Return a bound of a search in epoch seconds; raise `SessionError` for a text that names no time."""
         if isinstance(bound, str):
-            return self.sessions.read_moment(bound, now=now) if bound.strip() else None
+            return self.sessions.past.read_moment(bound, now=now) if bound.strip() else None
         return epoch_seconds(bound)
 
 

@@ -25,8 +25,8 @@ from hermes_core.recall.amounts import FACT_RESULTS, LIST_RESULTS, result_count
 from hermes_core.recall.tokens import count_tokens, dense_runs, grams, is_stop_word, words
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
 from hermes_core.safety.origin import in_scope, lowest
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit, local_time
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import (
     MAX_ITEMS,
     MAX_REASON_CHARS,
@@ -269,12 +269,12 @@ def others_read(session: Session) -> bool:
     return bool(session.chat_type) or session.chat_id not in ("", session.user_id)
 
 
-class PastSessions:
+class SessionRecall:
     """Recall from past sessions, for turns (unless `recall.sessions` is `on_request`) and for recall reports."""
 
     def __init__(
         self,
-        sessions: SessionDB,
+        sessions: SessionStore,
         config: Config,
         filter_recall: Callable[[Recall, Session], Recall | Refused],
     ) -> None:
@@ -293,7 +293,7 @@ class PastSessions:
             return Recall()
         # What a user said elsewhere is not for a group. The person at home may search all sessions, but what strangers said comes into no turn unasked.
         user, lineage = session.owner, tuple(related or self._sessions.lineage(session.id))
-        hits = self._sessions.search(
+        hits = self._sessions.past.search(
             query.text,
             exclude_sessions=lineage,
             user=user,
@@ -338,7 +338,7 @@ class PastSessions:
         `since` or `until` (epoch seconds), only messages of that time are returned.
         """
         most = result_count(query.text) if limit is None else limit
-        found = self._sessions.search(
+        found = self._sessions.past.search(
             query.text,
             limit=most,
             user=session.owner or None,

@@ -13,8 +13,8 @@ from hermes_core.home import HermesHome
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import open_sessions
+from hermes_core.sessions.session_store import SessionStore
 from tests.engine.sitecustomize import PREFIX, SERVER, schema_of
 from tests.postgres_server import drop_schema
 
@@ -31,7 +31,7 @@ def engine_environment() -> dict[str, str]:
     }
 
 
-def sessions_of(home: HermesHome) -> SessionDB:
+def sessions_of(home: HermesHome) -> SessionStore:
     """Open the sessions of a home, as a memory of it does."""
     return open_sessions(home, load_config(home))
 

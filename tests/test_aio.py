@@ -77,7 +77,7 @@ def test_a_turn_is_begun_and_finished_without_blocking_the_loop(hermes_home: Her
             assert turn.tools()[0]["type"] == "function"
             await turn.finish("Under the pot.")
             assert len(await second.history()) == 2
-            assert (await memory.sessions.search("pot"))[0].text
+            assert (await memory.sessions.past.search("pot"))[0].text
             assert (await memory.recall("Where is the key?", session=second.session)).results
             await second.end()
             assert await memory.problems() == []

@@ -137,7 +137,7 @@ def test_an_unfinished_turn_is_seen_by_nobody(hermes_home: HermesHome) -> None:
         memory.flush()
 
         assert chat.history() == []
-        assert memory.sessions.search("walnut desk") == []
+        assert memory.sessions.past.search("walnut desk") == []
         assert "walnut" not in memory.conversation().turn("Where is the walnut desk?").recall.context
         assert backend.turns == []
 
@@ -150,7 +150,7 @@ def test_an_unfinished_turn_is_seen_by_nobody(hermes_home: HermesHome) -> None:
             "tool",
             "assistant",
         ]
-        assert memory.sessions.search("walnut desk")
+        assert memory.sessions.past.search("walnut desk")
 
 
 def test_the_author_of_a_turn_reaches_the_provider_at_its_start(hermes_home: HermesHome) -> None:
@@ -304,7 +304,7 @@ def test_a_framework_keeps_its_own_item_which_reaches_nobody(hermes_home: Hermes
         memory.flush()
 
         assert [message.native for message in chat.history()] == [{"role": "person"}, item, ""]
-        assert memory.sessions.search("zebra") == []
+        assert memory.sessions.past.search("zebra") == []
         assert "zebra" not in json.dumps(memory.sessions.get_messages_as_conversation(chat.id))
         assert "zebra" not in repr(backend.turns)
         assert "zebra" not in json.dumps(chat.turn("again").messages)
@@ -351,7 +351,7 @@ def test_an_empty_memory_is_frozen_too(hermes_home: HermesHome) -> None:
     with open_memory() as memory:
         chat = memory.conversation("c")
         tell(chat, "hello")
-        assert memory.sessions.memory_prompt("c") == ""
+        assert memory.sessions.meta.memory_prompt("c") == ""
     with open_memory() as memory:
         memory.change_memory("add", "user", "Likes tea")
         assert memory.conversation("c").system_prompt == ""

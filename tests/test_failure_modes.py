@@ -319,7 +319,7 @@ def test_a_provider_that_does_not_start_is_told_and_the_turn_goes_on(
     assert "initialize: RuntimeError: broken on purpose" in recall.problems[0]
     assert any(r.levelno == logging.WARNING and "initialize" in r.message for r in caplog.records)
     assert memory.manager.outbox.depth == 1
-    assert memory.sessions.turn_count(session.id) == 1
+    assert memory.sessions.turns.count(session.id) == 1
 
 
 @row("provider prefetch fails")

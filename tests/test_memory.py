@@ -217,7 +217,7 @@ def test_a_turn_is_stored_searchable_and_told_to_the_provider(hermes_home: Herme
 
         assert memory.flush()
         assert [one.id for one in provider.turns] == [turn.id]
-        assert memory.sessions.search("Biscuit")[0].text == "my dog is called Biscuit"
+        assert memory.sessions.past.search("Biscuit")[0].text == "my dog is called Biscuit"
 
 
 def test_recall_is_fenced_into_a_copy_and_never_stored(hermes_home: HermesHome) -> None:
@@ -359,7 +359,7 @@ def test_a_rewound_turn_is_found_nowhere_and_the_provider_is_told(hermes_home: H
 
         switch = provider.of("on_session_switch")[0]["switch"]
         assert (switch.reason, switch.rewound_turns) == ("rewind", (turn.id,))
-        assert memory.sessions.search("take this back keep")[0].text == "keep this"
+        assert memory.sessions.past.search("take this back keep")[0].text == "keep this"
 
 
 def test_what_is_said_in_the_place_of_a_turn_that_was_taken_back_has_an_id_of_its_own(
@@ -384,7 +384,7 @@ def test_a_deleted_session_leaves_nothing_behind_to_be_sent(hermes_home: HermesH
         memory.delete_session(session.id)
 
         assert memory.sessions.get_session(session.id) is None
-        assert memory.sessions.search("forget") == []
+        assert memory.sessions.past.search("forget") == []
         assert memory.manager.outbox.depth == 0
 
 
@@ -795,8 +795,8 @@ def test_a_question_that_names_only_a_time_gets_messages_of_it_from_each_session
             for part in range(4):
                 text = f"Planted tree {number}-{part}"
                 memory.sessions.append_message(f"s{number}", "user", text, timestamp=at + part)
-        found = memory.sessions.search(question, now=now, limit=6)
-        turn = memory.sessions.search(question, now=now, limit=30, proactive=True)
+        found = memory.sessions.past.search(question, now=now, limit=6)
+        turn = memory.sessions.past.search(question, now=now, limit=30, proactive=True)
 
     assert {hit.session_id for hit in found[:3]} == {"s1", "s2", "s3"}
     assert {hit.session_id for hit in turn} == {"s1", "s2", "s3"}
@@ -1171,7 +1171,7 @@ def test_a_damaged_search_index_keeps_no_turn_out(hermes_home: HermesHome) -> No
         session = memory.start_session("s")
         memory.begin_turn(session, "kumquat7")
         memory.end_turn(session, "pomelo", "noted", turn_id="last")
-        assert memory.sessions.turn_count("s") == 301
+        assert memory.sessions.turns.count("s") == 301
         assert any("search index was damaged" in problem for problem in memory.problems())
         other = memory.start_session("other")
         assert "kumquat17" in memory.call_tool(other, "session_search", {"query": "kumquat17"})

@@ -80,7 +80,7 @@ def test_a_conversation_that_goes_on_drops_a_note_that_lost_its_place(
         again = memory.conversation("c")
         assert SHOWN not in again.system_prompt
         assert SHOWN not in str(again.turn("And now?").messages[0])
-        assert SHOWN not in str(memory.sessions.memory_prompt("c"))
+        assert SHOWN not in str(memory.sessions.meta.memory_prompt("c"))
         # What the model concluded so far may follow the note.
         turn = memory.conversation("c").turn("Go on.")
         assert turn.call_tool("memory", ADD).ok
@@ -102,7 +102,7 @@ def test_an_agent_that_goes_on_drops_a_note_that_lost_its_place(
             assert SHOWN not in agent.prompt
             agent.run_turn("And now?")
             assert SHOWN not in str(server.requests[-1]["messages"][0])
-            assert SHOWN not in memory.sessions.system_prompt(agent.session.id)
+            assert SHOWN not in memory.sessions.meta.system_prompt(agent.session.id)
             server._script = [Reply(calls=[("memory", ADD)]), Reply("Noted.")]
             agent.run_turn("Go on.")
             assert "Pay there" in [note.entry for note in memory.curated.waiting_notes()]

@@ -65,7 +65,7 @@ def machines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine
 
 def stored_numbers(memory: Memory) -> dict[str, int]:
     """Return the number of each stored turn by its id, in the order in which they were stored."""
-    return {turn.turn.id: turn.turn.number for turn in memory.sessions.complete_turns()}
+    return {turn.turn.id: turn.turn.number for turn in memory.sessions.turns.complete()}
 
 
 def sent_numbers(memory: Memory) -> dict[str, int]:
@@ -111,7 +111,9 @@ def test_a_turn_before_which_another_was_undone_gets_the_number_that_is_free(
     session = first.start_session("s1")
     for text in ("one", "two"):
         first.end_turn(session, text, "Noted.")
-    interrupt(first, monkeypatch, lambda: second.rewind(session, second.sessions.turn_start("s1", 1)))
+    interrupt(
+        first, monkeypatch, lambda: second.rewind(session, second.sessions.turns.first_message("s1", 1))
+    )
     assert first.end_turn(session, "three", "Noted.").number == 2
     assert sorted(stored_numbers(second).values()) == [1, 2]
 

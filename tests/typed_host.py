@@ -49,7 +49,7 @@ def host(home: Path) -> None:
         print(one_turn(memory, session, [{"role": "user", "content": "hi"}], "Where is the key?"))
         print([result.text for result in memory.recall("key", session=session).results])
         print([(entry.name, entry.state, entry.reason) for entry in memory.providers()])
-        print([hit.text for hit in memory.sessions.search("key", user=session.owner or None)])
+        print([hit.text for hit in memory.sessions.past.search("key", user=session.owner or None)])
         memory.end_session(session, "reset")
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Mark, StoredSession
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.transfer import session_document
 
 
-def named_session(db: SessionDB, text: str) -> StoredSession:
+def named_session(db: SessionStore, text: str) -> StoredSession:
     """Return the session that a person means by an id, the beginning of an id, or a title.
 
     Raises:
@@ -28,15 +28,15 @@ def named_session(db: SessionDB, text: str) -> StoredSession:
     return session
 
 
-def rename_conversation(db: SessionDB, session_id: str, title: str) -> str:
+def rename_conversation(db: SessionStore, session_id: str, title: str) -> str:
     """Set the title of a conversation, "" to remove it, and return the title as stored."""
-    return db.set_title(db.compression_tip(session_id), title)
+    return db.meta.set_title(db.compression_tip(session_id), title)
 
 
-def mark_conversation(db: SessionDB, session_id: str, mark: Mark, *, on: bool) -> None:
+def mark_conversation(db: SessionStore, session_id: str, mark: Mark, *, on: bool) -> None:
     """Set or remove a mark of all sessions of a conversation."""
     for related in db.lineage(session_id):
-        db.set_mark(related, mark, on=on)
+        db.meta.set_mark(related, mark, on=on)
 
 
 def delete_sessions(memory: Memory, ids: Iterable[str]) -> Iterator[str]:
@@ -55,7 +55,7 @@ def deletion_message(memory: Memory, count: int) -> str:
     return f"{counted(count, 'session')} deleted{rest}"
 
 
-def exported_lines(db: SessionDB, ids: Iterable[str]) -> Iterator[str]:
+def exported_lines(db: SessionStore, ids: Iterable[str]) -> Iterator[str]:
     """Yield each session as a line of JSON, which `hermes-memory sessions import` reads."""
     for session_id in ids:
         yield json.dumps(session_document(db, session_id)) + "\n"

@@ -260,7 +260,7 @@ def import_with_progress(
 
 def build_with_progress(memory: Memory) -> None:
     """Compute the vectors for search by meaning now instead of in the background. A fault is among the problems."""
-    meaning = memory.sessions.vectors
+    meaning = memory.sessions.past.vectors
     if meaning is None or not (missing := meaning.missing()):
         return
     with progress_bar("reading for meaning", "messages") as bar, contextlib.suppress(ConfigError):

@@ -52,7 +52,7 @@ def limit_results_option(maximum: int, text: str, default: int | None = None) ->
 
 
 def time_options(what: str) -> Callable[[Command], Command]:
-    """Return the options `--after` and `--before`, which arrive as texts that `SessionDB.read_moment` reads."""
+    """Return the options `--after` and `--before`, which arrive as texts that `PastSessions.read_moment` reads."""
     after = click.option(
         "--after",
         cls=OldNames,

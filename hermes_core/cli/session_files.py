@@ -25,8 +25,8 @@ from hermes_core.kit.cli import without_json
 from hermes_core.memory import Memory
 from hermes_core.safety.json_size import JsonTooLarge, parse_json
 from hermes_core.safety.terminal import counted
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Mark
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.transfer import import_session
 from hermes_core.storage.files import ensure_folder
 from hermes_core.storage.output_file import check_output_file, open_partial
@@ -88,7 +88,7 @@ def export_sessions(
 
 
 def _selected(
-    db: SessionDB, session_ids: tuple[str, ...], *, every: bool, sources: tuple[str, ...], user: str | None
+    db: SessionStore, session_ids: tuple[str, ...], *, every: bool, sources: tuple[str, ...], user: str | None
 ) -> list[str]:
     """Return the ids of the sessions to export, oldest first. A named session stands for its whole conversation."""
     chosen = {other for text in session_ids for other in db.lineage(named_session(db, text).id)}

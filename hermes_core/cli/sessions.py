@@ -31,7 +31,6 @@ from hermes_core.memory import Memory
 from hermes_core.safety.origin import may_command
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.records import (
     DELEGATED_SOURCES,
@@ -40,6 +39,7 @@ from hermes_core.sessions.records import (
     StoredMessage,
     StoredSession,
 )
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.sqlite import wal_of
 
 DAY_S = 86_400.0
@@ -75,7 +75,7 @@ def list_sessions(
     hidden = () if sources else PROGRAM_SOURCES
     excluded = (*hidden, *exclude_sources)
     entries = db.list_sessions(limit=limit, source=sources, exclude_sources=excluded, archived=archived)
-    programs = db.stored_sources(set(hidden) - {*DELEGATED_SOURCES, *exclude_sources})
+    programs = set(db.sources()) & set(hidden) - {*DELEGATED_SOURCES, *exclude_sources}
     some = archived or sources or exclude_sources or programs
     empty = "No session matches." if some else "No session is stored yet."
     print_result(entries, lambda: _print_sessions(db, [(e.session, e.preview) for e in entries], empty))
@@ -84,10 +84,10 @@ def list_sessions(
         click.secho(f"Sessions of programs are not listed; {options} lists them.", dim=True, err=True)
 
 
-def _print_sessions(db: SessionDB, previews: Iterable[tuple[StoredSession, str]], empty: str) -> None:
+def _print_sessions(db: SessionStore, previews: Iterable[tuple[StoredSession, str]], empty: str) -> None:
     """Print sessions, each with its title, or else with the beginning of its text."""
     rows = [
-        (db.short_id(s.id), s.source, moment(s.last_active), s.message_count, s.title or preview)
+        (db.meta.short_id(s.id), s.source, moment(s.last_active), s.message_count, s.title or preview)
         for s, preview in previews
     ]
     print_table("", ("session", "source", "last active", "messages", "about"), rows, empty)
@@ -108,17 +108,17 @@ def search_messages(
 ) -> None:
     """Find messages by QUERY: a question as you would ask it, "a phrase", AND, OR, NOT, prefix*."""
     db = memory.sessions
-    since = db.read_moment(after) if after else None
-    until = db.read_moment(before) if before else None
-    hits = db.search(query, since=since, until=until, source=sources, **filters)
+    since = db.past.read_moment(after) if after else None
+    until = db.past.read_moment(before) if before else None
+    hits = db.past.search(query, since=since, until=until, source=sources, **filters)
     print_result(hits, lambda: print_hits(db, hits))
 
 
-def print_hits(db: SessionDB, hits: Iterable[SearchHit]) -> None:
+def print_hits(db: SessionStore, hits: Iterable[SearchHit]) -> None:
     """Print the messages that a search returned."""
     rows = [
         (
-            db.short_id(hit.session_id),
+            db.meta.short_id(hit.session_id),
             hit.message_id,
             moment(hit.timestamp),
             _speaker(hit),
@@ -158,7 +158,7 @@ def _speaker(message: StoredMessage | SearchHit) -> str:
 
 
 @contextlib.contextmanager
-def _store(ctx: click.Context) -> Iterator[SessionDB]:
+def _store(ctx: click.Context) -> Iterator[SessionStore]:
     """Open the home's session store alone, because maintenance must work when nothing else does."""
     home = home_of(ctx)
     config = load_config(home)
@@ -276,7 +276,7 @@ def prune_idle(
     """
     if (older_than is None) == (before is None):
         raise click.UsageError("give --older-than or --before")
-    limit = memory.sessions.read_moment(before) if before else time.time() - DAY_S * (older_than or 0)
+    limit = memory.sessions.past.read_moment(before) if before else time.time() - DAY_S * (older_than or 0)
     doomed = maintenance.idle_sessions(memory.sessions, limit, **filters)
     if doomed and not (dry_run or has_yes()):
         _confirm(memory.sessions, doomed)
@@ -303,7 +303,7 @@ def delete_conversation(memory: Memory, session_id: str, dry_run: bool) -> None:
     _delete(memory, doomed, dry_run=dry_run)
 
 
-def _confirm(db: SessionDB, doomed: list[str]) -> None:
+def _confirm(db: SessionStore, doomed: list[str]) -> None:
     """Show the sessions to delete, and end the command unless a person agrees."""
     _print_doomed(db, doomed)
     confirm(f"Delete {counted(len(doomed), 'session')} for good?")
@@ -320,14 +320,14 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool) -> None:
         print_result(facts, lambda: click.echo(deletion_message(memory, len(doomed))))
 
 
-def _print_doomed(db: SessionDB, ids: Iterable[str]) -> None:
+def _print_doomed(db: SessionStore, ids: Iterable[str]) -> None:
     stored = [session for session in map(db.get_session, ids) if session is not None]
     _print_sessions(
         db, [(s, "" if s.title else _beginning(db, s.id)) for s in stored], "No session is that old."
     )
 
 
-def _beginning(db: SessionDB, session_id: str) -> str:
+def _beginning(db: SessionStore, session_id: str) -> str:
     """Return the beginning of what the person said first: a host may give its sessions no titles."""
     messages = db.get_messages(session_id, limit=5)
     return next((clip(fold_space(m.content), 60) for m in messages if m.role == "user"), "")

@@ -19,7 +19,7 @@ from hermes_core.loader.extensions import extension_remedy
 from hermes_core.loader.parts import recorded_parts
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.inventory import Inventory, LostStore
 from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
@@ -105,9 +105,9 @@ def vector_state(memory: Memory) -> str:
     """Return the state of search by meaning in a few words, without loading the model."""
     if memory.config.recall.semantic == "off" or not memory.config.sessions.search_enabled:
         return "off"
-    vectors = memory.sessions.vectors
+    vectors = memory.sessions.past.vectors
     if vectors is None:
-        return "does not work" if memory.sessions.vector_problem else "not installed"
+        return "does not work" if memory.sessions.past.vector_problem else "not installed"
     if vectors.mismatch:
         return "by words only, because another model made the vectors"
     if vectors.remedy():
@@ -123,9 +123,9 @@ def examine_vectors(memory: Memory) -> list[Finding]:
     """Return the findings about search by meaning, after trying its model."""
     unused = memory.config.recall.unused_setting(search_enabled=memory.config.sessions.search_enabled)
     findings = [Finding("search by meaning", "warning", unused)] if unused else []
-    vectors = memory.sessions.vectors
-    if memory.sessions.vector_problem or (vectors is not None and not vectors.works()):
-        fault = memory.sessions.vector_fault
+    vectors = memory.sessions.past.vectors
+    if memory.sessions.past.vector_problem or (vectors is not None and not vectors.works()):
+        fault = memory.sessions.past.vector_fault
         return [*findings, failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
     if vectors is None and vector_state(memory) == "not installed":
         adding = extension_remedy(memory.extensions, "semantic")
@@ -164,7 +164,7 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
         mode = _probe(path)
         damage = _damage(path)
         if is_state and not damage:
-            with contextlib.closing(SessionDB(path)) as sessions:  # which also checks its schema
+            with contextlib.closing(SessionStore(path)) as sessions:  # which also checks its schema
                 sessions.counts()
     except HermesError as exc:
         yield _fault(name, path, exc)
@@ -177,7 +177,7 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
     yield Finding(name, "ok", f"whole, {size / 1024:,.0f} KB, journal {mode}")
     if not is_state:
         return
-    with contextlib.closing(SessionDB(path)) as sessions:
+    with contextlib.closing(SessionStore(path)) as sessions:
         faults = damage or sessions.index.check()
         if not faults:
             count = counted(sessions.counts()["messages"], "message")
@@ -207,7 +207,7 @@ def _damage(path: Path, timeout: float | None = None) -> list[str]:
 
 
 def _rebuild(path: Path) -> str:
-    with contextlib.closing(SessionDB(path)) as sessions:
+    with contextlib.closing(SessionStore(path)) as sessions:
         return f"made anew from {counted(sessions.index.rebuild(), 'message')}"
 
 

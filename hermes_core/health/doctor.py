@@ -276,7 +276,7 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
     trial = trial_session(memory.home, f"{SOURCE}-trial-{word}")
     try:
         memory.end_turn(session, f"The word is {word}.", "Noted.", warm=False)
-        found = any(word in hit.text for hit in memory.sessions.search(word, limit=5))
+        found = any(word in hit.text for hit in memory.sessions.past.search(word, limit=5))
         start_providers(memory.manager, trial)
         query = Query(f"What do you know about {word}?", now=time.time())
         recalled = memory.manager.prefetch_all(query, trial, turn_number=1)
@@ -286,7 +286,7 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
                 yield from check_provider(memory.manager, health.name, trial)
     finally:
         memory.delete_session(session.id)
-    gone = not any(word in hit.text for hit in memory.sessions.search(word, limit=5))
+    gone = not any(word in hit.text for hit in memory.sessions.past.search(word, limit=5))
     yield _verdict("a turn", {"stored and found": found, "deleted": gone})
     for part in recalled.parts:
         took = f"answered in {part.elapsed_ms:.0f} ms"

@@ -224,7 +224,7 @@ def waiting_status(memory: Memory) -> WaitingStatus:
             of_users[owner] = count
     earlier = 0
     with contextlib.suppress(StorageError):  # `unusable` tells of a damaged journal
-        if memory.sessions.get_meta(EARLIER_NOTES_KEY) is None:
+        if memory.sessions.meta.get(EARLIER_NOTES_KEY) is None:
             earlier = len(earlier_notes(memory.curated))
     return WaitingStatus(len(memory.curated.waiting_notes()), of_users, earlier)
 
@@ -233,7 +233,7 @@ def forget_earlier_notes(home: HermesHome, status: Status) -> None:
     """Store that a person was told of notes of an earlier version, so that no later status names them."""
     if status.waiting.earlier:
         with open_memory(home, provider="") as memory:
-            memory.sessions.set_meta(EARLIER_NOTES_KEY, str(status.waiting.earlier))
+            memory.sessions.meta.set(EARLIER_NOTES_KEY, str(status.waiting.earlier))
 
 
 def _provider(memory: Memory, selected: str, entries: list[ProviderEntry]) -> ProviderStatus:

@@ -13,8 +13,9 @@ from itertools import chain
 
 from hermes_core.importers.stream import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn, StreamedSession
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.lineage import children, first_messages
 from hermes_core.sessions.records import StoredMessage, as_json, sqlite_text
+from hermes_core.sessions.session_store import SessionStore
 
 # Nobody writes so many characters twice by chance.
 _DISTINCTIVE_CHARS = 40
@@ -23,7 +24,7 @@ _DISTINCTIVE_CHARS = 40
 class CopyFinder:
     """A comparison of imported conversations with the stored ones."""
 
-    def __init__(self, sessions: SessionDB) -> None:
+    def __init__(self, sessions: SessionStore) -> None:
         self._sessions = sessions
         self._by_first: dict[str, dict[str, list[str]]] = {}
 
@@ -104,15 +105,15 @@ class CopyFinder:
         if message.timestamp is not None:
             found += self._index(head.source).get(_sign(message), ())
         if head.copied_from:
-            found += [head.copied_from, *self._sessions.children(head.copied_from)]
-        found += self._sessions.children(head.id)
+            found += [head.copied_from, *children(self._sessions.database, head.copied_from)]
+        found += children(self._sessions.database, head.id)
         return [one for one in dict.fromkeys(found) if one != head.id and one not in used]
 
     def _index(self, source: str) -> dict[str, list[str]]:
         index = self._by_first.get(source)
         if index is None:
             index = self._by_first[source] = defaultdict(list)
-            for message in self._sessions.first_messages(source, 1):
+            for message in first_messages(self._sessions.database, source, 1):
                 index[_sign(message)].append(message.session_id)
         return index
 

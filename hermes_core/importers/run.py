@@ -14,8 +14,9 @@ from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.stream import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn, Skip, StreamedSession
 from hermes_core.memory import Memory
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.lineage import first_messages
 from hermes_core.sessions.records import StoredMessage, as_json, sqlite_text, turn_of_ref, turn_ref
+from hermes_core.sessions.session_store import SessionStore
 
 PLATFORM = "import"
 
@@ -119,11 +120,11 @@ def _turn_id(memory: Memory, session: Session, turn: ImportedTurn, index: int) -
         return turn_id
     if not first:
         messages = [(m.role, sqlite_text(m.content)) for m in turn.messages]
-        stored = memory.sessions.turn_messages(turn_id)
+        stored = memory.sessions.turns.messages(turn_id)
         same = all(new == old for new, old in zip(messages, stored, strict=False))
         return turn_id if same else _id(session, f"{index} {json_digest(messages)}")
     by_ref = _id(session, f"ref {first}")
-    known = memory.sessions.has_message(session.id, first) and not memory.sessions.has_turn(by_ref)
+    known = memory.sessions.turns.has_message(session.id, first) and not memory.sessions.has_turn(by_ref)
     return turn_id if known else by_ref
 
 
@@ -149,12 +150,12 @@ def _import_rest(memory: Memory, session: Session, turn: ImportedTurn, turn_id: 
 
     The turn was delivered to the provider when it was first imported, and is not delivered again.
     """
-    stored = len(memory.sessions.turn_messages(turn_id))
+    stored = len(memory.sessions.turns.messages(turn_id))
     rest = 0
     for number, m in enumerate(turn.messages):
         # A message without a ref is identified by its position in the turn.
         ref = m.ref or turn_ref(turn_id, number)
-        if (not m.ref and number < stored) or memory.sessions.has_message(session.id, ref):
+        if (not m.ref and number < stored) or memory.sessions.turns.has_message(session.id, ref):
             continue
         memory.sessions.append_message(
             session.id,
@@ -200,7 +201,7 @@ _COMPARED_MESSAGES = 3
 _DISTINCTIVE_CHARS = 40
 
 
-def _match_stored(sessions: SessionDB, imported: Iterable[StreamedSession]) -> Iterator[StreamedSession]:
+def _match_stored(sessions: SessionStore, imported: Iterable[StreamedSession]) -> Iterator[StreamedSession]:
     """Yield the same conversations, with the stored ids of sessions and messages for those that are stored already.
 
     Some programs make up new ids for each export. A conversation with an unknown id is the same as a stored one if one
@@ -234,7 +235,7 @@ def _match_stored(sessions: SessionDB, imported: Iterable[StreamedSession]) -> I
 class _StoredSessions:
     """An index of the stored conversations by their first messages, without those in `matched`."""
 
-    def __init__(self, sessions: SessionDB) -> None:
+    def __init__(self, sessions: SessionStore) -> None:
         self.matched: set[str] = set()
         self._sessions = sessions
         self._begins: dict[str, dict[str, list[str]]] = {}
@@ -266,7 +267,7 @@ class _StoredSessions:
 
     def _beginnings(self, source: str) -> dict[str, list[str]]:
         begins = defaultdict[str, list[str]](list)
-        stored = self._sessions.first_messages(source, _COMPARED_MESSAGES)
+        stored = first_messages(self._sessions.database, source, _COMPARED_MESSAGES)
         for session_id, messages in groupby(stored, lambda message: message.session_id):
             signs = _signs(list(messages)) if session_id.startswith(f"{source}-") else []
             for sign in signs:

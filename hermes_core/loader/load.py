@@ -121,7 +121,7 @@ def load_provider(
         control: What may be loaded; by default the lists of the home's config.yaml. `LoadControl()` allows all.
         entry_points: Used in place of those of the environment.
         timeout: Seconds for the import and the constructor together.
-        sessions: The `SessionDB` of the home, for providers that read the stored sessions. It is not kept alive.
+        sessions: The `SessionStore` of the home, for providers that read the stored sessions. It is not kept alive.
         extensions: The extensions of an open memory; by default those that the home's config.yaml lets in.
 
     Raises:

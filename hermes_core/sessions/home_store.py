@@ -14,8 +14,8 @@ from hermes_core.loader.extensions import Extensions, extension_remedy, import_t
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.packages import KNOWN_EXTENSIONS
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.schema import MIGRATIONS as FILE_MIGRATIONS
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def open_sessions(
     *,
     extensions: Extensions | None = None,
     moving: Moving = "",
-) -> SessionDB:
+) -> SessionStore:
     """Return the store of sessions and the outbox: state.db of the home, or the server of `storage.url`.
 
     If `storage.url` is set, state.db is neither read nor made. The server is connected with the first statement.
@@ -50,7 +50,7 @@ def open_sessions(
     if not config.storage.url:
         if moving:
             read_only = moving == "read"
-            return SessionDB(
+            return SessionStore(
                 Database(
                     home.state_db,
                     FILE_MIGRATIONS,
@@ -61,13 +61,13 @@ def open_sessions(
                 ),
                 read_only=read_only,
             )
-        return SessionDB(
+        return SessionStore(
             home.state_db,
             journal_mode=config.sessions.journal_mode,
             make_vectors=make_vectors,
         )
     database = _open_engine(home, config, extensions, moving)
-    return SessionDB(database, make_vectors=make_vectors)
+    return SessionStore(database, make_vectors=make_vectors)
 
 
 def _open_engine(home: HermesHome, config: Config, extensions: Extensions | None, moving: Moving) -> Engine:

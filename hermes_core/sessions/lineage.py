@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from hermes_core.errors import SessionError
-from hermes_core.sessions.records import SESSION_COLUMNS, ListedSession, meta_key, session_of, sqlite_text
+from hermes_core.sessions.records import (
+    MESSAGE_COLUMNS,
+    SESSION_COLUMNS,
+    ListedSession,
+    StoredMessage,
+    message_of,
+    meta_key,
+    session_of,
+    sqlite_text,
+)
 from hermes_core.storage.engine import Engine, Reader, Statement
 
 # Largest number of sessions in a chain or under one root. Damaged rows could make an endless chain.
@@ -187,6 +197,28 @@ def _descendant_table(link: str) -> str:
                 WHERE c.user = p.user AND {link})"""
 
 
+def children(connection: Reader, session_id: str) -> list[str]:
+    """Return the ids of the sessions that have this session as their parent, also if it is not stored."""
+    rows = connection.execute(
+        "SELECT id FROM sessions WHERE parent_id = ? AND parent_id <> '' ORDER BY key",
+        (sqlite_text(session_id),),
+    )
+    return [row["id"] for row in rows]
+
+
+def first_messages(connection: Reader, source: str, count: int) -> Iterator[StoredMessage]:
+    """Yield the first `count` messages of each session with this source, session by session.
+
+    The source of a session is the program or platform under which it is listed.
+    """
+    rows = connection.execute(
+        f"""SELECT {MESSAGE_COLUMNS} FROM sessions s CROSS JOIN messages m
+            WHERE m.session_key = s.key AND s.source = ? AND m.position < ? ORDER BY s.key, m.position""",
+        (source, count),
+    )
+    return map(message_of, rows)
+
+
 def list_conversations(
     database: Engine,
     *,
@@ -199,7 +231,7 @@ def list_conversations(
     offset: int,
     before: str | None,
 ) -> list[ListedSession]:
-    """Return conversations, the last active first; see `SessionDB.list_sessions`."""
+    """Return conversations, the last active first; see `SessionStore.list_sessions`."""
     conditions = [
         # A session that a compression began may have only a summary; it still stands for the whole conversation.
         "(s.message_count > 0 OR s.relation = 'compression')",
@@ -294,6 +326,67 @@ def _entry(connection: Reader, row: Any) -> ListedSession:
     return ListedSession(
         session, root_id, preview[:PREVIEW_CHARS] + "..." if len(preview) > PREVIEW_CHARS else preview
     )
+
+
+def position_of(connection: Reader, key: int, message_id: int) -> int | None:
+    """Return the position of a message in its session; None if the session has no such message, or it is hidden."""
+    row = connection.execute(
+        "SELECT position FROM messages WHERE session_key = ? AND id = ? AND position IS NOT NULL",
+        (key, message_id),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+# Columns of a session `s` that `id_among` needs: it has begun if it has an identity, or ever had a message.
+ID_COLUMNS = """
+    s.id, s.user, s.identity <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.session_key = s.key) AS begun
+"""
+
+
+def composed_id(session_id: str, user: str) -> str:
+    """Return the id of a user's session if another user has one with `session_id`."""
+    return f"{session_id}@{quote(user, safe='') or 'home'}"
+
+
+def id_for(database: Reader, session_id: str, user: str) -> str:
+    """Return the id under which a session of `user` is stored, or would be stored; see `SessionStore.id_for`."""
+    sql = f"SELECT {ID_COLUMNS} FROM sessions s WHERE s.id IN (?, ?)"
+    rows = database.execute(sql, (session_id, composed_id(session_id, user))).fetchall()
+    return id_among(database, rows, session_id, user)
+
+
+def id_among(database: Reader, rows: Iterable[Any], session_id: str, user: str) -> str:
+    """Return `id_for` from rows that begin with `ID_COLUMNS`."""
+    composed, stored = composed_id(session_id, user), {row[0]: row for row in rows}
+    # Also if the session with the first id was deleted meanwhile: the second one stays this user's.
+    if composed in stored and stored[composed][1] == user:
+        return composed
+    # Free, if nobody has it, or if it was made without an identity and nobody has spoken: it may hold an
+    # unfinished turn, state or a frozen prompt of its owner.
+    row = stored.get(session_id)
+    if row is None or row[1] == user or not (row[1] or row["begun"]):
+        return session_id
+    # Another user may have given just this id to a session.
+    return composed if composed not in stored else id_for(database, composed, user)
+
+
+def session_key(connection: Reader, session_id: str, lock: str = "") -> int:
+    """Return the row key of a session. Raise `SessionError` if the session doesn't exist.
+
+    Args:
+        lock: `Engine.row_lock`, to let other writers of the session wait until the transaction ends.
+    """
+    row = connection.execute(
+        f"SELECT key FROM sessions WHERE id = ?{lock}", (sqlite_text(session_id),)
+    ).fetchone()
+    if row is None:
+        raise no_session(session_id)
+    return int(row[0])
+
+
+def no_session(session_id: str) -> SessionError:
+    """Return the error for a session that doesn't exist."""
+    return SessionError(f"there is no session {session_id!r}", "create it first")
 
 
 # ---------------------------------------------------------------------- titles

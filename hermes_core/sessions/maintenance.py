@@ -19,10 +19,10 @@ from itertools import islice
 from pathlib import Path
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.sessions.search import index
 from hermes_core.sessions.search.protocol import LAST_ID_KEY
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
 from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
 
@@ -400,7 +400,7 @@ class Vacuumed:
 
 
 def rebuild_vectors(
-    sessions: SessionDB, progress: Callable[[int, int], None] = lambda _done, _total: None
+    sessions: SessionStore, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> int:
     """Delete and make again all vectors for search by meaning; return the number of messages that got a vector.
 
@@ -410,14 +410,14 @@ def rebuild_vectors(
         sessions: The store.
         progress: Function that gets the number of messages so far and the total.
     """
-    if sessions.vectors is None:
+    if sessions.past.vectors is None:
         return 0
-    sessions.vectors.forget()
-    total = sessions.vectors.missing()
-    return sessions.vectors.build(lambda done: progress(done, total))
+    sessions.past.vectors.forget()
+    total = sessions.past.vectors.missing()
+    return sessions.past.vectors.build(lambda done: progress(done, total))
 
 
-def vacuum(sessions: SessionDB, *, dry_run: bool = False) -> Vacuumed:
+def vacuum(sessions: SessionStore, *, dry_run: bool = False) -> Vacuumed:
     """Return the space of deleted rows to the file system, and merge the segments of the search indexes.
 
     Other writers have to wait until this is done. With `dry_run`, only measure the space and change nothing.
@@ -447,7 +447,7 @@ def vacuum(sessions: SessionDB, *, dry_run: bool = False) -> Vacuumed:
 
 
 def idle_sessions(
-    sessions: SessionDB,
+    sessions: SessionStore,
     before: float,
     sources: Sequence[str] = (),
     *,
@@ -478,10 +478,10 @@ def idle_sessions(
         'SELECT id, source, "user", message_count FROM sessions WHERE last_active < ? ORDER BY last_active',
         (before,),
     ).fetchall()
-    idle = {row["id"] for row in rows} - sessions.marked("pinned")
+    idle = {row["id"] for row in rows} - sessions.meta.marked("pinned")
     for listed in sessions.list_sessions(limit=keep) if keep else ():
         idle -= sessions.lineage(listed.session.id)
-    in_archive = sessions.marked("archived") if archived else idle
+    in_archive = sessions.meta.marked("archived") if archived else idle
     fitting = (
         row["id"]
         for row in rows

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from hermes_core.contract.values import Origin
 from hermes_core.errors import SessionError
 from hermes_core.safety.origin import as_origin
-from hermes_core.sessions.db import SessionDB, messages_statement
-from hermes_core.sessions.records import StoredMessage, message_of, sqlite_text
+from hermes_core.sessions.records import StoredMessage, message_of, messages_statement, sqlite_text
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Connection, Statement
 
 # Whose values a state holds: one conversation, all conversations of a user, or all users of a platform.
@@ -48,7 +48,7 @@ class StoredOpenTurn:
 class OpenTurnStore:
     """The unfinished turns of a session store."""
 
-    def __init__(self, db: SessionDB) -> None:
+    def __init__(self, db: SessionStore) -> None:
         self._db = db
 
     def create(self, turn: StoredOpenTurn, *, at: float) -> None:
@@ -199,7 +199,7 @@ class HostState(MutableMapping[str, Any]):
 
     def __init__(
         self,
-        db: SessionDB,
+        db: SessionStore,
         scope: StateScope,
         owner: Callable[[], str],
         begin: Callable[[], object] = lambda: None,

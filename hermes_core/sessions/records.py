@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, cast
 from hermes_core.contract.values import Message, Origin, Turn
 from hermes_core.errors import SessionError
 from hermes_core.safety.origin import RANKS, as_origin, lowest, may_command
+from hermes_core.storage.engine import Statement
 
 log = logging.getLogger(__name__)
 
@@ -326,6 +327,30 @@ SESSION_COLUMNS = """
 """
 
 
+MESSAGES = f"SELECT {MESSAGE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key"
+
+
+def messages_statement(
+    session_id: str,
+    *,
+    limit: int | None = None,
+    offset: int = 0,
+    last_message_id: int | None = None,
+    last: int | None = None,
+) -> Statement:
+    """Return the statement of `SessionStore.get_messages`."""
+    # Positions have no gaps, so that a part is reached without reading what stands before it.
+    sql = f"""{MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.position >= s.message_count - ? AND m.id <= ?
+              ORDER BY m.position LIMIT ?"""
+    return sql, (
+        session_id,
+        offset,
+        2**62 if last is None else max(last, 0),
+        2**62 if last_message_id is None else last_message_id,
+        2**62 if limit is None else limit,
+    )
+
+
 def message_of(row: Any) -> StoredMessage:
     """Return a row with the columns `MESSAGE_COLUMNS` as a message."""
     return StoredMessage(
@@ -384,6 +409,13 @@ def _joined(messages: Sequence[StoredMessage], role: str) -> str:
 
 
 # ---------------------------------------------------------------------- values to rows
+
+
+def as_tuple(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return one text or several as a tuple; an empty one for None."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def with_owner(identity: str) -> str:
@@ -544,27 +576,6 @@ class AppendedTurn:
     message_ids: list[int]
     number: int
     results: list[list[Any]] | None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnStart:
-    """The facts of a stored session that a turn needs when it begins.
-
-    Attributes:
-        last_number: Number of the last finished turn; 0 before the first one.
-        lineage: Ids of the session and of all sessions that are connected with it.
-        prompt: The frozen notes and provider's block; None if none are stored.
-        recent: The latest messages, oldest first.
-        meta: A value of `SessionDB.get_meta`.
-        has_expired_turns: True if unfinished turns of the store have expired.
-    """
-
-    last_number: int
-    lineage: frozenset[str]
-    prompt: str | None
-    recent: tuple[StoredMessage, ...]
-    meta: str | None
-    has_expired_turns: bool
 
 
 def epoch_seconds(value: object) -> float | None:

@@ -19,6 +19,8 @@ from hermes_core.storage.sqlite import SCHEMA_1, Migration
 # results of tools, which hosts and imports may store without an origin.
 MAY_BE_LOWER = "(role = 'tool' OR origin IN ('user', 'provider', 'import', 'tool', 'web'))"
 
+REPAIR = "it was left as it is: `hermes-memory sessions repair` copies it, then saves what can be read"
+
 _TABLES = (
     # The frozen memory of a session's prompt, `memory_prompt`, is NULL if nothing was frozen yet, and '' for a new user.
     """

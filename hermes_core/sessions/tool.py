@@ -26,7 +26,6 @@ from hermes_core.safety.origin import may_command, report_result
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions import lineage
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import (
     DELEGATED_SOURCES,
     PROGRAM_SOURCES,
@@ -37,6 +36,7 @@ from hermes_core.sessions.records import (
     StoredSession,
     sqlite_text,
 )
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.summaries import Summarise, summarise_all, transcript_text
 
 DEFAULT_ROLES = ("user", "assistant")
@@ -161,7 +161,7 @@ class SessionSearchTool:
 
     def __init__(
         self,
-        db: SessionDB | Callable[[], SessionDB] | None,
+        db: SessionStore | Callable[[], SessionStore] | None,
         *,
         zone: tzinfo | None = None,
         summarise: Summarise | None = None,
@@ -185,7 +185,7 @@ class SessionSearchTool:
         """
         given = arguments if isinstance(arguments, Mapping) else {}
         try:
-            db = self._db if isinstance(self._db, SessionDB) or self._db is None else self._db()
+            db = self._db if isinstance(self._db, SessionStore) or self._db is None else self._db()
             if db is None:
                 return _failed("session database not available", "enable sessions.search_enabled")
             search = _Call(db, session, self._zone, self.summarise, now)
@@ -228,7 +228,7 @@ class _Call:
 
     def __init__(
         self,
-        db: SessionDB,
+        db: SessionStore,
         session: Session,
         zone: tzinfo | None,
         summarise: Summarise | None,
@@ -312,7 +312,7 @@ class _Call:
     def _discover(self, query: str, limit: int, detail: Detail, given: Mapping[Any, Any]) -> dict[str, Any]:
         sort = given.get("sort")
         sources = _names(given.get("source"))
-        hits = self._db.search(
+        hits = self._db.past.search(
             query,
             role=_names(given.get("role_filter")) or DEFAULT_ROLES,
             user=self._user,
@@ -341,7 +341,7 @@ class _Call:
         ]
         answer: dict[str, Any] = {"mode": "discover", "query": query, "results": shown}
         answer |= {"count": len(shown), "sessions_searched": len(best)}
-        if fault := self._db.vector_fault:
+        if fault := self._db.past.vector_fault:
             answer["warning"] = redact(f"{fault}; this search was by words only")
         return answer if shown else answer | {"message": "No matching sessions found."}
 
@@ -351,7 +351,7 @@ class _Call:
         Raises `SessionError` for a text that names no time.
         """
         text = _text(value)
-        return self._db.read_moment(text, now=self._now, zone=self._zone, end=end) if text else None
+        return self._db.past.read_moment(text, now=self._now, zone=self._zone, end=end) if text else None
 
     def _titled(self, query: str, sources: Sequence[str]) -> _SearchResult | None:
         """Return the session whose title is `query` as a search result; None if there is none.
@@ -374,7 +374,7 @@ class _Call:
         session, message = self._db.get_session(hit.session_id), self._db.get_message(hit.message_id)
         if session is None or message is None:
             raise SessionError(f"message {hit.message_id} was deleted meanwhile", "search again")
-        snippet = self._db.snippet(message.id, query)
+        snippet = self._db.past.snippet(message.id, query)
         return _SearchResult(root, session, message, snippet, message.role, hit.span, hit.newer)
 
     def _summaries(self, results: Sequence[_SearchResult], query: str) -> dict[str, str]:

@@ -12,8 +12,8 @@ from hermes_core.kit.text import clip
 from hermes_core.safety.json_size import parse_json
 from hermes_core.safety.origin import RANKS
 from hermes_core.sessions import lineage
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SESSION_META, State, meta_key, sqlite_text
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine, Reader
 
 FORMAT = "hermes-memory-session"
@@ -54,7 +54,7 @@ _JSON_COLUMNS: dict[str, tuple[Callable[[object], bool], str]] = {
 }
 
 
-def session_document(db: SessionDB, session_id: str) -> dict[str, Any]:
+def session_document(db: SessionStore, session_id: str) -> dict[str, Any]:
     """Return a session with all its messages and turns, also those that were undone, as JSON data.
 
     Raises `SessionError` if there is no such session.
@@ -73,7 +73,7 @@ def session_document(db: SessionDB, session_id: str) -> dict[str, Any]:
         )
         places = {row["id"]: place for place, row in enumerate(messages)}
         turns = _rows(connection, "SELECT * FROM turns WHERE session_key = ? ORDER BY key", session["key"])
-        meta = {kind: db.get_meta(meta_key(kind, session["id"])) for kind in SESSION_META}
+        meta = {kind: db.meta.get(meta_key(kind, session["id"])) for kind in SESSION_META}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -89,7 +89,7 @@ def session_document(db: SessionDB, session_id: str) -> dict[str, Any]:
     }
 
 
-def import_session(db: SessionDB, document: object, *, keep_origins: bool = False) -> Imported:
+def import_session(db: SessionStore, document: object, *, keep_origins: bool = False) -> Imported:
     """Store a session that `session_document` returned, and return what became of it.
 
     A session whose id is stored already stays as it is: "present" if it has the same messages, else "different". A title
@@ -111,7 +111,7 @@ def check_document(document: object) -> None:
 
 
 def _store(
-    db: SessionDB,
+    db: SessionStore,
     session: dict[str, Any],
     messages: list[dict[str, Any]],
     turns: list[dict[str, Any]],

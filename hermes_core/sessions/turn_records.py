@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_core.sessions.daily_usage import usage_statements
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import StoredMessage, sqlite_text
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Statement
 
 MAX_RECORDS = 2_000
@@ -140,7 +140,7 @@ def record_statements(turn_id: str, owner: str, at: float, record: TurnRecord) -
 
 
 def list_turns(
-    db: SessionDB, *, user: str | None = "", before: int | None = None, limit: int = 20
+    db: SessionStore, *, user: str | None = "", before: int | None = None, limit: int = 20
 ) -> list[ListedTurn]:
     """Return turns with a record, newest first.
 
@@ -181,7 +181,7 @@ def list_turns(
     return turns
 
 
-def turn_record(db: SessionDB, turn_id: str, *, max_messages: int = 50) -> StoredTurnRecord | None:
+def turn_record(db: SessionStore, turn_id: str, *, max_messages: int = 50) -> StoredTurnRecord | None:
     """Return a stored turn with its first messages and its record; None if there is no such turn."""
     row = db.database.execute(
         """SELECT t.id, s.id AS session_id, s.user, t.number, t.at, t.first_message_id, t.last_message_id, r.record
@@ -204,7 +204,7 @@ def turn_record(db: SessionDB, turn_id: str, *, max_messages: int = 50) -> Store
     )
 
 
-def turns_at(db: SessionDB, session_id: str, messages: Sequence[StoredMessage]) -> dict[int, str]:
+def turns_at(db: SessionStore, session_id: str, messages: Sequence[StoredMessage]) -> dict[int, str]:
     """Return the ids of the turns that begin with one of these messages of a session, by the id of the message."""
     if not messages:
         return {}

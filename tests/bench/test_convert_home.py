@@ -79,7 +79,7 @@ def write_all(home: HermesHome) -> None:
             memory.end_turn(session, f"Where is tent {number}? 部署", "In the garage.")
             memory.sessions.append_message(session.id, "user", "gone")
         memory.sessions.delete_session("s2")
-        memory.sessions.set_meta("key", "value")
+        memory.sessions.meta.set("key", "value")
         memory.change_memory("add", content="The oven is broken.")
         memory.conversation("open").turn("Not answered yet.", turn_id="open-t1")
     with contextlib.closing(skills.SkillJournal(home.skills / skills.JOURNAL)) as changes:
@@ -160,7 +160,7 @@ def test_a_converted_home_goes_on(script: ModuleType, development: HermesHome) -
     provider = RecordingProvider()
     with open_memory(development, provider=provider) as memory:
         assert memory.sessions.check() == []
-        assert {hit.session_id for hit in memory.sessions.search("tent 部署")} == {"s0", "s1"}
+        assert {hit.session_id for hit in memory.sessions.past.search("tent 部署")} == {"s0", "s1"}
         question = memory.conversation("open").resume("open-t1").messages[-1]["content"]
         assert question.startswith("Not answered yet.")
         assert memory.curated.entries("memory") == ("The oven is broken.",)

@@ -51,7 +51,7 @@ def _write_once(memory: Memory, session: Session, text: str, say: Say) -> None:
     turn.add({"role": "assistant", "content": f"step {text}"})
     turn.finish(f"answer {text}")
     say(f"message {session.id} open {text}")
-    memory.sessions.search(text)
+    memory.sessions.past.search(text)
 
 
 def write_skill(home: HermesHome, name: str, say: Say) -> None:
@@ -91,7 +91,7 @@ def losses(home: HermesHome, acknowledged: list[str]) -> list[str]:
         assert memory.sessions.check() == []
         facts = {f"note {entry.removeprefix('note ')}" for entry in memory.curated.entries("memory")}
         assert set(memory.curated.entries("memory")) <= notes
-        assert {turn.turn.user for turn in memory.sessions.complete_turns()} <= turns
+        assert {turn.turn.user for turn in memory.sessions.turns.complete()} <= turns
         for (session,) in memory.sessions.database.execute("SELECT id FROM sessions").fetchall():
             stored = [
                 message.content for message in memory.sessions.get_messages(session) if message.role == "user"

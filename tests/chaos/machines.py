@@ -24,7 +24,7 @@ from hermes_core.errors import HermesError
 from hermes_core.manager import writes
 from hermes_core.outbox import delivery
 from hermes_core.outbox.delivery import OutboxWorker
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_postgresql import postgres
 
 # Seconds of a lease, so that a suspended machine loses its own soon.
@@ -126,7 +126,7 @@ def main(home: Path, url: str, schema: str, folder: Path, name: str) -> None:
         deliver(memory)
 
 
-def faults(db: SessionDB, folder: Path) -> dict[str, Any]:
+def faults(db: SessionStore, folder: Path) -> dict[str, Any]:
     """Compare what was acknowledged, what is stored and what the provider received.
 
     Return the number of acknowledged turns and notes, of calls that came twice, and of those that came after a later one

@@ -85,7 +85,7 @@ def use(memory: Memory, number: int) -> int:
     require(chat.change_memory("add", "memory", f"Fact {number}"))
     require(chat.change_memory("replace", "memory", f"Fact {number} again", f"Fact {number}"))
     require(chat.change_memory("remove", "memory", old_text=f"Fact {number} again"))
-    memory.sessions.search("foggy harbour")
+    memory.sessions.past.search("foggy harbour")
     chat.recall("foggy")
     chat.end()
     if number >= SESSIONS:
@@ -95,7 +95,7 @@ def use(memory: Memory, number: int) -> int:
 
 def other_thread(memory: Memory, number: int) -> None:
     """Use memory on a thread that ends, as the threads of a server do."""
-    thread = threading.Thread(target=lambda: memory.sessions.search(f"harbour {number}"))
+    thread = threading.Thread(target=lambda: memory.sessions.past.search(f"harbour {number}"))
     thread.start()
     thread.join()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_postgresql.engine import PostgresEngine
 from tests.chaos.conftest import Record
 from tests.chaos.machines import LEASE_S, faults, lines_of
@@ -157,7 +157,7 @@ def test_kills_pauses_and_a_failover_lose_nothing(cluster: Cluster, record: Reco
     cluster.let_write()
     cluster.finish()
     database = PostgresEngine(cluster.url, schema="hermes")
-    with contextlib.closing(SessionDB(database)) as db:
+    with contextlib.closing(SessionStore(database)) as db:
         result = faults(db, cluster.folder)
         assert db.check() == []
         for table in ("outbox_rows", "outbox_lines"):

@@ -21,7 +21,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-import hermes_core.sessions.db
+import hermes_core.sessions.session_store
 from hermes_core import HermesHome, Memory, open_memory
 from hermes_core.cli import main
 from hermes_core.config import Credentials, load_config, set_value
@@ -169,9 +169,9 @@ class Conversations(Writer):
     def verify(self, home: HermesHome) -> None:
         turns, notes = deliver(home)
         with open_memory(home, provider="") as memory:
-            assert {turn.turn.user for turn in memory.sessions.complete_turns()} <= turns
+            assert {turn.turn.user for turn in memory.sessions.turns.complete()} <= turns
             assert set(memory.curated.entries("memory")) <= notes
-            assert memory.sessions.search("harbour")
+            assert memory.sessions.past.search("harbour")
 
 
 def begin(name: str) -> Step:
@@ -225,7 +225,7 @@ Conversations.steps = (
     finish_open_turn,
     begin("b"),
     turn("b", "Buy figs"),
-    lambda memory: memory.sessions.set_title("b", "Groceries"),
+    lambda memory: memory.sessions.meta.set_title("b", "Groceries"),
     end,
     turn("a", "This is a mistake"),
     rewind,
@@ -519,7 +519,7 @@ class Upkeep(Writer):
             # A doctor that was killed leaves its test session, which a later doctor deletes.
             facts = {fact for fact in conversation_facts(memory) if " doctor-" not in fact}
             for mark in MARKS:
-                facts |= {f"{mark} {session}" for session in memory.sessions.marked(mark)}
+                facts |= {f"{mark} {session}" for session in memory.sessions.meta.marked(mark)}
             facts |= {f"history {len(memory.curated.history())}"}
         return frozenset(facts)
 
@@ -528,7 +528,7 @@ class Upkeep(Writer):
             assert memory.sessions.check() == []
             kept = [message for name in ("s3", "s5") for message in memory.sessions.get_messages(name)]
             assert len(kept) == 12
-            assert memory.sessions.search("harbour")
+            assert memory.sessions.past.search("harbour")
 
     steps = (
         command("sessions", "rename", "s3", "Three"),
@@ -642,7 +642,7 @@ class Schema(Writer):
                 memory.end_turn(memory.start_session("s"), f"turn {n} " + "word " * 100, "ok")
 
     def open(self, home: HermesHome) -> contextlib.AbstractContextManager[Any]:
-        hermes_core.sessions.db.MIGRATIONS = (*MIGRATIONS, NEXT)  # type: ignore[attr-defined]
+        hermes_core.sessions.session_store.MIGRATIONS = (*MIGRATIONS, NEXT)  # type: ignore[attr-defined]
         return contextlib.nullcontext(home)
 
     def state(self, home: HermesHome) -> Facts:

@@ -22,7 +22,7 @@ def used(hermes_home: HermesHome, notes: Path) -> None:
     with open_memory(hermes_home) as memory:
         turn = memory.conversation("chat").turn("Is \x1b[31mtea here?", turn_id="t1")
         turn.finish("Yes.")
-        memory.sessions.add_usage("chat", input_tokens=100, cache_read_tokens=25)
+        memory.sessions.meta.add_usage("chat", input_tokens=100, cache_read_tokens=25)
 
 
 def test_turns_are_listed_and_explained(used: None, hermes: Hermes, data: Data) -> None:

@@ -16,7 +16,7 @@ from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
 from hermes_core.loader.parts import HomeParts
 from hermes_core.outbox.recovery import open_outbox
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.sqlite import Database
 from tests.storage.notes import posix
 
@@ -30,7 +30,7 @@ def look(home: HermesHome) -> dict[str, Finding]:
 @pytest.fixture
 def stored(hermes_home: HermesHome) -> HermesHome:
     """A home with one stored message and an outbox."""
-    db = SessionDB(hermes_home.state_db)
+    db = SessionStore(hermes_home.state_db)
     db.create_session("s1")
     db.append_message("s1", "user", "the tent is in the garage")
     db.close()
@@ -137,6 +137,6 @@ def test_an_index_that_lost_a_message_is_made_anew(stored: HermesHome) -> None:
     assert found.failed
     assert found.repaired().detail == "made anew from 1 message"
     assert look(stored)["search index"].state == "ok"
-    db = SessionDB(stored.state_db)
-    assert db.search("tent")
+    db = SessionStore(stored.state_db)
+    assert db.past.search("tent")
     db.close()

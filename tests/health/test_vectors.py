@@ -36,7 +36,7 @@ def test_without_the_package_the_search_is_by_words(
         assert not any("meaning" in problem for problem in memory.problems())
         memory.sessions.create_session("s1")
         memory.sessions.append_message("s1", "user", "We adopted a puppy.")
-        assert [hit.text for hit in memory.sessions.search("puppy")] == ["We adopted a puppy."]
+        assert [hit.text for hit in memory.sessions.past.search("puppy")] == ["We adopted a puppy."]
 
 
 def test_settings_that_need_the_package_name_it(
@@ -69,7 +69,7 @@ def test_vectors_go_with_their_messages_without_the_package(hermes_home: HermesH
                 "INSERT INTO vectors (message_id, piece, first, last, model, own, words) VALUES (?, 0, 0, 1, 'm', x'', x'')",
                 [(number,) for number in ids],
             )
-        db.withdraw("s1", ids[1])
+        db.turns.withdraw("s1", ids[1])
         assert [row[0] for row in db.database.execute("SELECT message_id FROM vectors")] == ids[:1]
         db.delete_session("s1")
         assert db.database.execute("SELECT 1 FROM vectors").fetchone() is None

@@ -50,7 +50,7 @@ def test_recall_that_was_injected_does_not_come_in_as_what_was_said(
     said = (f"Hello\n\n{block}", f"Hi {block}there", f"{block}", "Well")
     assert imported(hermes_home, path, lines(*said)) == ["Hello\n\n", "Hi there", "", "Well"]
     with open_memory(hermes_home) as memory:
-        assert memory.sessions.search("quokkas") == []
+        assert memory.sessions.past.search("quokkas") == []
         assert "memory-context" not in str(memory.sessions.list_sessions())
 
 

@@ -374,7 +374,7 @@ def test_a_memory_opens_though_an_index_and_a_tracer_can_not_be_used(
     monkeypatch.setattr("hermes_core.memory.installed_entry_points", lambda: iter(points(g="teapot:Guesser")))
     with open_memory(home) as memory:
         problems = " ".join(memory.problems())
-        assert "the extension 'g' can't make its index" in memory.sessions.vector_problem
+        assert "the extension 'g' can't make its index" in memory.sessions.past.vector_problem
     assert "telemetry is on, and no extension makes it" in problems
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_postgresql.engine import PostgresEngine
 from tests.outbox_of import ON_POSTGRES
 
-OpenStore = Callable[..., SessionDB]
+OpenStore = Callable[..., SessionStore]
 
 # Files whose tests run on both engines. The other files are about the file of SQLite, or about one engine's plans.
 ON_BOTH_ENGINES = {
@@ -58,12 +58,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionDB]:
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionStore]:
     """A store of the test's own, with one session named s1."""
-    store = SessionDB(tmp_path / "state.db")
+    store = SessionStore(tmp_path / "state.db")
     if getattr(request, "param", "sqlite") == "postgresql":
         url, schema = request.getfixturevalue("postgres_url"), request.getfixturevalue("postgres_schema")
-        store = SessionDB(PostgresEngine(url, schema=schema))
+        store = SessionStore(PostgresEngine(url, schema=schema))
     store.create_session("s1")
     yield store
     store.close()

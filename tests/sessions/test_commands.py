@@ -39,7 +39,7 @@ def hermes(home: HermesHome, *arguments: str, answer: str = "") -> Result:
 
 def ids(home: HermesHome) -> set[str]:
     with open_memory(home, provider="") as memory:
-        return {hit.session_id for hit in memory.sessions.search("kumquat", limit=50)}
+        return {hit.session_id for hit in memory.sessions.past.search("kumquat", limit=50)}
 
 
 def test_a_whole_store_is_said_to_be_whole(home: HermesHome) -> None:

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import DatabaseUnavailable
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import repair
 from hermes_core.sessions.search import index
+from hermes_core.sessions.session_store import SessionStore
 from tests.rounds import rounds
 
 WRITER = """
 import sys
 from pathlib import Path
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 
 path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-db = SessionDB(path)
+db = SessionStore(path)
 db.create_session(name)
 print("ready", flush=True)
 for number in range(count):
@@ -60,15 +60,15 @@ def test_killed_at_any_moment_no_acknowledged_turn_is_lost(tmp_path: Path) -> No
         child.stdout.close()
         acknowledged = [line for line in lines if line.endswith("\n") and line != "ready\n"]
 
-        db = SessionDB(path)
-        turns = [completed.turn for completed in db.complete_turns(session_id=name)]
+        db = SessionStore(path)
+        turns = [completed.turn for completed in db.turns.complete(session_id=name)]
         assert len(acknowledged) <= len(turns) <= len(acknowledged) + 1
         assert all(len(turn.messages) == 2 for turn in turns)
         # Killed between the append and the rewind, the message is there, as it should be.
-        assert len(db.search('"taken back"', session=name)) <= len(turns) - len(acknowledged)
+        assert len(db.past.search('"taken back"', session=name)) <= len(turns) - len(acknowledged)
         if turns:
             last = turns[-1].number
-            assert len(db.search(f"turn{last} AND 部署{last}", session=name)) == 2
+            assert len(db.past.search(f"turn{last} AND 部署{last}", session=name)) == 2
         assert db.check() == []
         db.close()
 
@@ -82,8 +82,8 @@ def test_two_processes_write_one_store_and_lose_nothing(tmp_path: Path) -> None:
         assert child.returncode == 0
         assert len(out.splitlines()) == 121
 
-    db = SessionDB(path)
-    assert sorted(c.turn.id for c in db.complete_turns()) == sorted(
+    db = SessionStore(path)
+    assert sorted(c.turn.id for c in db.turns.complete()) == sorted(
         f"{name}-{number}" for name in ("left", "right") for number in range(120)
     )
     assert db.check() == []
@@ -101,7 +101,7 @@ def test_killed_while_the_file_is_made_it_opens_again(tmp_path: Path) -> None:
         child.kill()
         child.communicate()
 
-        db = SessionDB(path)
+        db = SessionStore(path)
         db.create_session("after")
         assert db.check() == []
         db.close()
@@ -111,10 +111,10 @@ UPKEEP = """
 import sys
 from pathlib import Path
 from hermes_core.sessions import maintenance
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.search.index import rebuild_in_steps
 
-db = SessionDB(Path(sys.argv[1]))
+db = SessionStore(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
     maintenance.vacuum(db) if sys.argv[2] == "vacuum" else rebuild_in_steps(db.database)
@@ -126,7 +126,7 @@ while True:
 @pytest.mark.parametrize("work", ["rebuild", "vacuum"])
 def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: str) -> None:
     path, chance = tmp_path / "state.db", random.Random(5)
-    db = SessionDB(path)
+    db = SessionStore(path)
     db.create_session("s1")
     turn = [{"role": "user", "content": f"word{n % 50} 部署{n}"} for n in range(2_000)]
     db.append_turn("s1", turn, "t1", 1)
@@ -142,7 +142,7 @@ def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: s
         child.kill()
         child.communicate()
 
-        db = SessionDB(path)
+        db = SessionStore(path)
         faults = db.check()
         assert faults == [] or "made anew up to message" in faults[0]
         # What is written, taken back and deleted meanwhile keeps in step with a half-made index.
@@ -151,8 +151,8 @@ def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: s
         if faults:
             index.rebuild_in_steps(db.database)
         assert db.check() == []
-        assert db.search("persimmon") == []
-        assert len(db.search("word7", limit=5)) == 5
+        assert db.past.search("persimmon") == []
+        assert len(db.past.search("word7", limit=5)) == 5
         db.close()
 
 
@@ -171,7 +171,7 @@ while True:
 @pytest.mark.slow
 def test_killed_while_it_is_repaired_nothing_is_lost(tmp_path: Path) -> None:
     path, chance = tmp_path / "state.db", random.Random(6)
-    db = SessionDB(path)
+    db = SessionStore(path)
     db.create_session("s1")
     db.append_turn("s1", [{"role": "user", "content": f"word{n}"} for n in range(1_000)], "t1", 1)
     db.close()
@@ -186,7 +186,7 @@ def test_killed_while_it_is_repaired_nothing_is_lost(tmp_path: Path) -> None:
 
         if path.with_name("state.db.repaired").exists():
             repair(path)
-        db = SessionDB(path)
+        db = SessionStore(path)
         assert db.check() == []
         assert len(db.get_messages("s1")) == 1_000
         db.close()
@@ -210,20 +210,20 @@ def test_a_repair_killed_in_its_last_step_is_finished_by_the_next_before_anyone_
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "state.db"
-    db = SessionDB(path)
+    db = SessionStore(path)
     db.create_session("s1")
     db.append_message("s1", "user", "kept")
     db.close()
     child = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_SWAP, str(path)], check=False)
     assert child.returncode == -signal.SIGKILL
 
-    db = SessionDB(path)
+    db = SessionStore(path)
     with pytest.raises(DatabaseUnavailable, match="run `hermes-memory sessions repair` again"):
         db.append_message("s1", "user", "too early")
     db.close()
     repair(path)
 
-    db = SessionDB(path)
+    db = SessionStore(path)
     assert [m.content for m in db.get_messages("s1")] == ["kept"]
     db.close()
 
@@ -231,10 +231,10 @@ def test_a_repair_killed_in_its_last_step_is_finished_by_the_next_before_anyone_
 OPEN = """
 import sys
 from pathlib import Path
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 
 print("ready", flush=True)
-SessionDB(Path(sys.argv[1])).counts()
+SessionStore(Path(sys.argv[1])).counts()
 """
 
 
@@ -242,7 +242,7 @@ SessionDB(Path(sys.argv[1])).counts()
 @pytest.mark.slow
 def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(tmp_path: Path) -> None:
     path, chance = tmp_path / "state.db", random.Random(8)
-    db = SessionDB(path)
+    db = SessionStore(path)
     db.create_session("s1")
     db.append_turn("s1", [{"role": "user", "content": f"word{n} 部署{n}"} for n in range(4_000)], "t1", 1)
     db.close()
@@ -257,8 +257,8 @@ def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(
         child.kill()
         child.communicate()
 
-        db = SessionDB(path)
-        assert len(db.search('"word77"')) == 1
+        db = SessionStore(path)
+        assert len(db.past.search('"word77"')) == 1
         assert db.check() == []
         db.close()
 
@@ -267,9 +267,9 @@ def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(
 @pytest.mark.parametrize("fate", ["moved", "replaced"])
 def test_a_store_that_is_no_longer_in_its_place_takes_nothing_and_says_so(tmp_path: Path, fate: str) -> None:
     home, copy = tmp_path / "home", tmp_path / "backup.db"
-    with contextlib.closing(SessionDB(home / "state.db")) as db:
+    with contextlib.closing(SessionStore(home / "state.db")) as db:
         db.create_session("s", "test")
-        db.backup(copy)
+        db.sqlite.backup(copy)
         db.append_message("s", "user", "One.")
         home.rename(tmp_path / "old")
         if fate == "replaced":
@@ -277,6 +277,6 @@ def test_a_store_that_is_no_longer_in_its_place_takes_nothing_and_says_so(tmp_pa
             copy.rename(home / "state.db")
         with pytest.raises(DatabaseUnavailable, match="moved, deleted or replaced"):
             db.append_message("s", "user", "Two.")
-    with contextlib.closing(SessionDB(home / "state.db")) as db:
+    with contextlib.closing(SessionStore(home / "state.db")) as db:
         db.create_session("s", "test")
         db.append_message("s", "user", "Three.")

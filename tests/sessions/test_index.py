@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.sessions import maintenance
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search import index
+from hermes_core.sessions.session_store import SessionStore
 
 
 def contents(path: Path) -> list[tuple[str, ...]]:
@@ -45,7 +45,7 @@ STEPS = st.lists(
 )
 
 
-def apply(db: SessionDB, step: tuple[str, str, str | int]) -> None:
+def apply(db: SessionStore, step: tuple[str, str, str | int]) -> None:
     action, session, value = step
     db.create_session(session)
     messages = db.get_messages(session)
@@ -55,21 +55,21 @@ def apply(db: SessionDB, step: tuple[str, str, str | int]) -> None:
         db.delete_session(session)
     elif messages:
         chosen = messages[int(value) % len(messages)].id
-        (db.rewind if action == "rewind" else db.compact)(session, chosen)
+        (db.rewind if action == "rewind" else db.turns.compact)(session, chosen)
 
 
 @settings(max_examples=60)
 @given(steps=STEPS)
 def test_after_any_operations_the_indexes_equal_rebuilt_ones(steps: list[tuple[str, str, str | int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        db = SessionDB(Path(folder) / "state.db")
+        db = SessionStore(Path(folder) / "state.db")
         db.create_session("x")
         for step in steps:
             apply(db, step)
-        kept = contents(db.path)
+        kept = contents(db.sqlite.path)
         assert db.check() == []
         index.rebuild_in_steps(db.database)
-        assert contents(db.path) == kept
+        assert contents(db.sqlite.path) == kept
         db.close()
 
 
@@ -81,23 +81,23 @@ def test_after_any_operations_the_indexes_equal_rebuilt_ones(steps: list[tuple[s
         "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VALUES ('delete', 1, 'kumquat pie', '')",
     ],
 )
-def test_an_index_that_lost_something_is_found_out_and_made_anew(db: SessionDB, damage: str) -> None:
+def test_an_index_that_lost_something_is_found_out_and_made_anew(db: SessionStore, damage: str) -> None:
     db.append_message("s1", "user", "kumquat pie")
     db.append_message("s1", "assistant", "部署 done")
     db.close()
-    with sqlite3.connect(db.path) as connection:
+    with sqlite3.connect(db.sqlite.path) as connection:
         connection.execute(damage)
     connection.close()
 
-    again = SessionDB(db.path)
+    again = SessionStore(db.sqlite.path)
     assert "rebuild it" in again.check()[0]
     assert index.rebuild_in_steps(again.database) == 2
     assert again.check() == []
-    assert len(again.search('"kumquat pie"')) == 1
+    assert len(again.past.search('"kumquat pie"')) == 1
     again.close()
 
 
-def test_rebuilding_tells_how_far_it_is(db: SessionDB) -> None:
+def test_rebuilding_tells_how_far_it_is(db: SessionStore) -> None:
     for number in range(5):
         db.append_message("s1", "user", f"message {number}")
     told: list[int] = []
@@ -124,7 +124,7 @@ def damage(path: Path, *tables: str) -> None:
 
 
 @pytest.fixture
-def filled(db: SessionDB) -> SessionDB:
+def filled(db: SessionStore) -> SessionStore:
     for number in range(500):
         db.append_message("s1", "user", f"message {number} kumquat{number} 部署")
     db.close()
@@ -140,36 +140,36 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_damaged_index_stops_no_write_and_is_built_again(filled: SessionDB, kind: str) -> None:
-    damage(filled.path, *DAMAGES[kind])
-    db = SessionDB(filled.path)
+def test_a_damaged_index_stops_no_write_and_is_built_again(filled: SessionStore, kind: str) -> None:
+    damage(filled.sqlite.path, *DAMAGES[kind])
+    db = SessionStore(filled.sqlite.path)
     for number in range(3):
         db.append_turn("s1", [{"role": "user", "content": f"pomelo{number} 部署"}], f"t{number}", 1)
     assert db.last_message_id("s1")
-    assert db.search("kumquat77")[0].text == "message 77 kumquat77 部署"
-    assert db.search("pomelo1")[0].text == "pomelo1 部署"
+    assert db.past.search("kumquat77")[0].text == "message 77 kumquat77 部署"
+    assert db.past.search("pomelo1")[0].text == "pomelo1 部署"
     db.rewind("s1", db.last_message_id("s1") or 0)
     for number in range(3, 8):
         db.append_message("s1", "user", f"pomelo{number} 部署")
     index.rebuild_in_steps(db.database)
-    assert db.search_problem == ""
+    assert db.past.problem == ""
     assert db.check() == []
-    assert db.search("kumquat77")[0].text == "message 77 kumquat77 部署"
+    assert db.past.search("kumquat77")[0].text == "message 77 kumquat77 部署"
     db.close()
 
 
-def test_a_search_notices_a_damaged_index_and_answers_all_the_same(filled: SessionDB) -> None:
-    damage(filled.path, "messages_fts_data")
-    db = SessionDB(filled.path)
-    (hit, *_) = db.search("kumquat77")
+def test_a_search_notices_a_damaged_index_and_answers_all_the_same(filled: SessionStore) -> None:
+    damage(filled.sqlite.path, "messages_fts_data")
+    db = SessionStore(filled.sqlite.path)
+    (hit, *_) = db.past.search("kumquat77")
     assert hit.text == "message 77 kumquat77 部署"
-    assert "kumquat77" in db.snippet(hit.message_id, "kumquat77")
-    assert "0 of 500 messages" in db.search_problem
+    assert "kumquat77" in db.past.snippet(hit.message_id, "kumquat77")
+    assert "0 of 500 messages" in db.past.problem
     for number in range(4):  # each builds a part of it again
         db.append_message("s1", "user", f"pomelo{number}")
-    assert db.search_problem == ""
+    assert db.past.problem == ""
     db.close()
-    again = SessionDB(db.path)
+    again = SessionStore(db.sqlite.path)
     assert again.check() == []
     again.close()
 
@@ -205,7 +205,7 @@ class WithoutFTS5(sqlite3.Connection):
 def test_without_fts5_messages_are_stored_found_and_indexed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    db = SessionDB(tmp_path / "state.db")
+    db = SessionStore(tmp_path / "state.db")
     db.create_session("s1")
     db.append_message("s1", "user", "the first kumquat")
     db.close()
@@ -213,21 +213,21 @@ def test_without_fts5_messages_are_stored_found_and_indexed_later(
     for path in (tmp_path / "state.db", tmp_path / "new.db"):
         with monkeypatch.context() as patched:
             patched.setattr(sqlite3, "connect", partial(connect, factory=WithoutFTS5))
-            db = SessionDB(path)
+            db = SessionStore(path)
             db.create_session("s1")
             db.append_turn("s1", [{"role": "user", "content": "a second kumquat, 部署"}], "t1", 1)
             last = db.append_message("s1", "user", "to be undone")
             db.rewind("s1", last)
-            assert "no FTS5" in db.search_problem
-            assert "a second kumquat, 部署" in [hit.text for hit in db.search("kumquat second")]
-            assert [hit.text for hit in db.search("部署")] == ["a second kumquat, 部署"]
+            assert "no FTS5" in db.past.problem
+            assert "a second kumquat, 部署" in [hit.text for hit in db.past.search("kumquat second")]
+            assert [hit.text for hit in db.past.search("部署")] == ["a second kumquat, 部署"]
             assert "no FTS5" in db.check()[0]
             maintenance.vacuum(db)
             db.close()
-        db = SessionDB(path)
+        db = SessionStore(path)
         for _ in range(2):  # the first finds FTS5, the second builds the index
             db.append_message("s1", "user", "a third kumquat")
-        assert db.search_problem == ""
-        assert "a second kumquat, 部署" in [hit.text for hit in db.search("second kumquat")]
+        assert db.past.problem == ""
+        assert "a second kumquat, 部署" in [hit.text for hit in db.past.search("second kumquat")]
         assert db.check() == []
         db.close()

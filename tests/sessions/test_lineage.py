@@ -8,11 +8,11 @@ import pytest
 from hermes_core.contract.values import Session
 from hermes_core.errors import SessionError
 from hermes_core.sessions import lineage
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.tool import SessionSearchTool
 
 
-def chain(db: SessionDB, *ids: str) -> None:
+def chain(db: SessionStore, *ids: str) -> None:
     """A session compressed into the next, and so on."""
     for number, session_id in enumerate(ids):
         parent = ids[number - 1] if number else ""
@@ -22,17 +22,17 @@ def chain(db: SessionDB, *ids: str) -> None:
         db.append_message(session_id, "user", f"hello from {session_id}", timestamp=number * 100.0 + 1)
 
 
-def begin(db: SessionDB, session_id: str, source: str = "cli", **given: Any) -> None:
+def begin(db: SessionStore, session_id: str, source: str = "cli", **given: Any) -> None:
     """A session in which somebody said something."""
     db.create_session(session_id, source, **given)
     db.append_message(session_id, "user", "Hello.", timestamp=given.get("started_at"))
 
 
-def shown(db: SessionDB, **filters: object) -> list[str]:
+def shown(db: SessionStore, **filters: object) -> list[str]:
     return [entry.session.id for entry in db.list_sessions(**filters)]  # type: ignore[arg-type]
 
 
-def test_a_compression_chain_is_one_entry_and_shows_its_tip(db: SessionDB) -> None:
+def test_a_compression_chain_is_one_entry_and_shows_its_tip(db: SessionStore) -> None:
     db.delete_session("s1")
     chain(db, "a", "b", "c")
 
@@ -42,7 +42,7 @@ def test_a_compression_chain_is_one_entry_and_shows_its_tip(db: SessionDB) -> No
     assert db.compression_tip("a") == db.compression_tip("b") == "c"
 
 
-def test_a_chat_that_was_compressed_for_years_goes_on_at_its_end(db: SessionDB) -> None:
+def test_a_chat_that_was_compressed_for_years_goes_on_at_its_end(db: SessionStore) -> None:
     names = [f"part-{number}" for number in range(300)]
     chain(db, *names)
 
@@ -51,7 +51,7 @@ def test_a_chat_that_was_compressed_for_years_goes_on_at_its_end(db: SessionDB) 
     assert lineage.in_context(db.database, names[-1]) == {names[-1]}
 
 
-def test_a_session_delegated_by_a_living_parent_is_no_continuation(db: SessionDB) -> None:
+def test_a_session_delegated_by_a_living_parent_is_no_continuation(db: SessionStore) -> None:
     begin(db, "parent", started_at=0.0)
     begin(db, "helper", "subagent", parent_id="parent", started_at=50.0)
     db.end_session("parent", "compression", at=100.0)
@@ -61,14 +61,14 @@ def test_a_session_delegated_by_a_living_parent_is_no_continuation(db: SessionDB
     assert shown(db) == ["next"]
 
 
-def test_a_branch_is_an_entry_of_its_own(db: SessionDB) -> None:
+def test_a_branch_is_an_entry_of_its_own(db: SessionStore) -> None:
     begin(db, "stem")
     begin(db, "branch", parent_id="stem", relation="branch")
 
     assert set(shown(db)) == {"stem", "branch"}
 
 
-def test_a_session_in_which_nothing_is_said_is_not_listed(db: SessionDB) -> None:
+def test_a_session_in_which_nothing_is_said_is_not_listed(db: SessionStore) -> None:
     assert shown(db) == []
     message_id = db.append_message("s1", "user", "Hello.")
     assert shown(db) == ["s1"]
@@ -80,7 +80,7 @@ def test_a_session_in_which_nothing_is_said_is_not_listed(db: SessionDB) -> None
     assert shown(db) == ["short"], "what was compressed away may be all of it"
 
 
-def test_only_a_session_that_holds_nothing_is_unused(db: SessionDB) -> None:
+def test_only_a_session_that_holds_nothing_is_unused(db: SessionStore) -> None:
     begin(db, "said")
     db.rewind("said", db.last_message_id("said") or 0)
     db.create_session("named", title="Trip")
@@ -92,7 +92,7 @@ def test_only_a_session_that_holds_nothing_is_unused(db: SessionDB) -> None:
     assert db.get_session("s1") is None
 
 
-def test_a_circle_of_parents_ends(db: SessionDB) -> None:
+def test_a_circle_of_parents_ends(db: SessionStore) -> None:
     db.create_session("x", parent_id="y", relation="compression")
     db.create_session("y", parent_id="x", relation="compression")
 
@@ -101,7 +101,7 @@ def test_a_circle_of_parents_ends(db: SessionDB) -> None:
     assert db.lineage("x") == {"x", "y"}
 
 
-def test_the_family_is_everyone_under_one_root(db: SessionDB) -> None:
+def test_the_family_is_everyone_under_one_root(db: SessionStore) -> None:
     chain(db, "a", "b", "c")
     db.create_session("side", parent_id="a", relation="branch")
 
@@ -110,7 +110,7 @@ def test_the_family_is_everyone_under_one_root(db: SessionDB) -> None:
     assert db.lineage("unknown") == {"unknown"}
 
 
-def test_the_conversation_with_its_ancestors_reads_from_the_beginning(db: SessionDB) -> None:
+def test_the_conversation_with_its_ancestors_reads_from_the_beginning(db: SessionStore) -> None:
     chain(db, "a", "b")
 
     told = db.get_messages_as_conversation("b", include_ancestors=True)
@@ -118,7 +118,7 @@ def test_the_conversation_with_its_ancestors_reads_from_the_beginning(db: Sessio
     assert [m["content"] for m in told] == ["hello from a", "hello from b"]
 
 
-def test_deleting_takes_delegated_sessions_along_and_leaves_the_continuation(db: SessionDB) -> None:
+def test_deleting_takes_delegated_sessions_along_and_leaves_the_continuation(db: SessionStore) -> None:
     db.create_session("helper", "subagent", parent_id="s1", relation="delegation")
     db.end_session("s1", "compression", at=1.0)
     db.create_session("next", parent_id="s1", relation="compression")
@@ -131,7 +131,7 @@ def test_deleting_takes_delegated_sessions_along_and_leaves_the_continuation(db:
     assert following.parent_id == ""
 
 
-def test_lists_are_ordered_by_activity_and_filtered(db: SessionDB) -> None:
+def test_lists_are_ordered_by_activity_and_filtered(db: SessionStore) -> None:
     begin(db, "old", "telegram", user="u1", started_at=1.0)
     begin(db, "new", user="u2", started_at=2.0)
     db.append_message("old", "user", "again", timestamp=3.0)
@@ -143,7 +143,7 @@ def test_lists_are_ordered_by_activity_and_filtered(db: SessionDB) -> None:
     assert shown(db, exclude_sessions=["s1"], limit=1, offset=1) == ["new"]
 
 
-def test_a_long_first_message_is_previewed_in_one_line(db: SessionDB) -> None:
+def test_a_long_first_message_is_previewed_in_one_line(db: SessionStore) -> None:
     db.append_message("s1", "user", "first\nline " + "x" * 100)
 
     (entry,) = db.list_sessions()
@@ -152,19 +152,19 @@ def test_a_long_first_message_is_previewed_in_one_line(db: SessionDB) -> None:
     assert len(entry.preview) == 63
 
 
-def test_titles_count_up_along_the_conversation(db: SessionDB) -> None:
-    db.set_title("s1", "My plan")
+def test_titles_count_up_along_the_conversation(db: SessionStore) -> None:
+    db.meta.set_title("s1", "My plan")
     db.create_session("s2", title="My plan")
     db.create_session("s3", title="My plan #2")
 
     titles = [session.title for i in ("s1", "s2", "s3") if (session := db.get_session(i))]
 
     assert titles == ["My plan", "My plan #2", "My plan #3"]
-    assert db.next_title("My plan") == "My plan #4"
-    assert db.next_title("Other") == "Other"
+    assert db.meta.next_title("My plan") == "My plan #4"
+    assert db.meta.next_title("Other") == "Other"
 
 
-def test_a_number_of_its_own_stays_part_of_a_title(db: SessionDB) -> None:
+def test_a_number_of_its_own_stays_part_of_a_title(db: SessionStore) -> None:
     for number, title in enumerate(["Fix #5", "Fix #7", "Fix #5", "Fix #5 #2", "Fix", "Fix", "#3", ""]):
         db.create_session(f"s{number}", title=title)
     titles = [s.title for s in map(db.get_session, map("s{}".format, range(8))) if s]
@@ -172,17 +172,17 @@ def test_a_number_of_its_own_stays_part_of_a_title(db: SessionDB) -> None:
     assert db.find_session("Fix #5") == db.get_session("s3")
 
 
-def test_a_long_title_is_cut_for_its_number_and_counts_on(db: SessionDB) -> None:
+def test_a_long_title_is_cut_for_its_number_and_counts_on(db: SessionStore) -> None:
     long = "x" * 98 + "yz"
     for number in range(12):
         db.create_session(f"s{number}", title=long)
     titles = [s.title for s in map(db.get_session, map("s{}".format, range(12))) if s]
     assert titles[:3] == [long, "x" * 97 + " #2", "x" * 97 + " #3"]
     assert titles[8:] == ["x" * 97 + " #9", *("x" * 96 + f" #{n}" for n in (10, 11, 12))]
-    assert db.next_title("x" * 95) == "x" * 95
+    assert db.meta.next_title("x" * 95) == "x" * 95
 
 
-def test_names_lead_a_user_to_sessions_of_their_own_whatever_others_have(db: SessionDB) -> None:
+def test_names_lead_a_user_to_sessions_of_their_own_whatever_others_have(db: SessionStore) -> None:
     for session_id, user in (("trip-1", ""), ("trip-2", "telegram:1"), ("trip-3", "telegram:2")):
         db.create_session(session_id, user=user, title="Trip")
         assert db.get_session(session_id).title == "Trip"  # type: ignore[union-attr]
@@ -195,7 +195,7 @@ def test_names_lead_a_user_to_sessions_of_their_own_whatever_others_have(db: Ses
     assert db.find_session("Trip") == db.get_session("trip-1")
 
 
-def test_a_title_is_numbered_and_refused_within_the_sessions_of_one_user(db: SessionDB) -> None:
+def test_a_title_is_numbered_and_refused_within_the_sessions_of_one_user(db: SessionStore) -> None:
     for session_id, user in (
         ("home", ""),
         ("ann", "telegram:1"),
@@ -203,21 +203,21 @@ def test_a_title_is_numbered_and_refused_within_the_sessions_of_one_user(db: Ses
         ("bob-2", "telegram:2"),
     ):
         db.create_session(session_id, user=user)
-        assert db.set_title(session_id, db.next_title("Trip", user=user)) == (
+        assert db.meta.set_title(session_id, db.meta.next_title("Trip", user=user)) == (
             "Trip #2" if session_id == "bob-2" else "Trip"
         )
     with pytest.raises(SessionError, match="in use by session 'bob'"):
-        db.set_title("bob-2", "Trip")
+        db.meta.set_title("bob-2", "Trip")
 
 
-def test_a_session_that_is_given_to_a_user_takes_a_title_that_is_free_there(db: SessionDB) -> None:
+def test_a_session_that_is_given_to_a_user_takes_a_title_that_is_free_there(db: SessionStore) -> None:
     db.create_session("ann", user="telegram:1", title="Trip")
     db.create_session("new", title="Trip")
     db.create_session("new", user="telegram:1")
     assert db.get_session("new").title == "Trip #2"  # type: ignore[union-attr]
 
 
-def test_long_titles_that_are_cut_for_their_number_stay_different(db: SessionDB) -> None:
+def test_long_titles_that_are_cut_for_their_number_stay_different(db: SessionStore) -> None:
     for number in range(12):
         begin(db, f"s{number}", title="x" * 100 if number % 2 else "x" * 98 + "yz")
     titles = {entry.session.title for entry in db.list_sessions()}
@@ -225,21 +225,23 @@ def test_long_titles_that_are_cut_for_their_number_stay_different(db: SessionDB)
     assert max(map(len, titles)) == 100
 
 
-def test_a_title_in_use_is_refused_and_an_ancestor_gives_it_up(db: SessionDB) -> None:
+def test_a_title_in_use_is_refused_and_an_ancestor_gives_it_up(db: SessionStore) -> None:
     chain(db, "a", "b")
-    db.set_title("a", "Plan")
+    db.meta.set_title("a", "Plan")
 
     with pytest.raises(SessionError, match="'Plan' is in use by session 'a'"):
-        db.set_title("s1", "Plan")
-    assert db.set_title("b", "Plan") == "Plan"
+        db.meta.set_title("s1", "Plan")
+    assert db.meta.set_title("b", "Plan") == "Plan"
 
 
-def test_a_title_is_one_clean_line(db: SessionDB) -> None:
-    assert db.set_title("s1", "  two\nlines\u202e \x07bell " + "x" * 200).startswith("two lines bell xxx")
-    assert db.set_title("s1", "") == ""
+def test_a_title_is_one_clean_line(db: SessionStore) -> None:
+    assert db.meta.set_title("s1", "  two\nlines\u202e \x07bell " + "x" * 200).startswith(
+        "two lines bell xxx"
+    )
+    assert db.meta.set_title("s1", "") == ""
 
 
-def test_a_session_is_found_by_id_prefix_or_title(db: SessionDB) -> None:
+def test_a_session_is_found_by_id_prefix_or_title(db: SessionStore) -> None:
     db.create_session("20240313_abc", title="Trip")
     db.create_session("other", title="Trip #2")
 
@@ -253,7 +255,7 @@ def test_a_session_is_found_by_id_prefix_or_title(db: SessionDB) -> None:
     assert found("") is None
 
 
-def test_a_copy_that_a_compression_made_stands_once_in_the_whole_conversation(db: SessionDB) -> None:
+def test_a_copy_that_a_compression_made_stands_once_in_the_whole_conversation(db: SessionStore) -> None:
     db.append_message("s1", "user", "a")
     db.append_message("s1", "user", "b")
     db.create_session("s2", parent_id="s1", relation="compression")
@@ -275,7 +277,7 @@ def test_a_copy_that_a_compression_made_stands_once_in_the_whole_conversation(db
     assert said(True) == ["b", "c"]
 
 
-def test_a_session_that_only_came_after_another_is_a_conversation_of_its_own(db: SessionDB) -> None:
+def test_a_session_that_only_came_after_another_is_a_conversation_of_its_own(db: SessionStore) -> None:
     db.create_session("later", parent_id="s1")
     db.create_session("last", parent_id="later")
     for session in ("s1", "later", "last"):
@@ -300,7 +302,7 @@ def test_a_session_that_only_came_after_another_is_a_conversation_of_its_own(db:
     ],
 )
 def test_a_delegated_session_is_deleted_with_its_parent_and_never_listed(
-    db: SessionDB, kind: dict[str, Any]
+    db: SessionStore, kind: dict[str, Any]
 ) -> None:
     db.append_message("s1", "user", "kumquat")
     db.create_session("task", parent_id="s1", **kind)

@@ -8,19 +8,19 @@ from collections.abc import Callable
 import pytest
 
 from hermes_core.contract.values import Session
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.tool import SessionSearchTool
 
-ASKED: dict[str, Callable[[SessionDB], object]] = {
+ASKED: dict[str, Callable[[SessionStore], object]] = {
     "append": lambda db: db.append_message("s1", "user", "kumquat"),
     "session": lambda db: db.get_session("s1"),
     "by prefix": lambda db: db.find_session("s"),
     "by title": lambda db: db.find_session("Plan", title_only=True),
-    "next title": lambda db: db.next_title("Plan", user="u"),
+    "next title": lambda db: db.meta.next_title("Plan", user="u"),
     "messages": lambda db: db.get_messages("s1", limit=3, offset=5),
     "around": lambda db: db.around(5),
     "last": lambda db: db.last_message_id("s1"),
-    "turns": lambda db: db.turn_count("s1"),
+    "turns": lambda db: db.turns.count("s1"),
     "rewind": lambda db: db.rewind("s1", 18),
     "browse": lambda db: SessionSearchTool(db).call({}, Session("now")),
     "browse of a user": lambda db: SessionSearchTool(db).call({}, Session("now", user_id="u")),
@@ -31,11 +31,11 @@ ASKED: dict[str, Callable[[SessionDB], object]] = {
     "tip": lambda db: db.compression_tip("s1"),
     "family": lambda db: db.lineage("s1"),
     "delete": lambda db: db.delete_session("s1"),
-    "word": lambda db: db.search("kumquat"),
-    "sorted": lambda db: db.search("kumquat", sort="newest"),
-    "boolean": lambda db: db.search("kumquat AND tree NOT 部署"),
-    "CJK": lambda db: db.search("部 AND 署"),
-    "of a user": lambda db: db.search("kumquat tree", user="u"),
+    "word": lambda db: db.past.search("kumquat"),
+    "sorted": lambda db: db.past.search("kumquat", sort="newest"),
+    "boolean": lambda db: db.past.search("kumquat AND tree NOT 部署"),
+    "CJK": lambda db: db.past.search("部 AND 署"),
+    "of a user": lambda db: db.past.search("kumquat tree", user="u"),
     "tool": lambda db: SessionSearchTool(db).call({"query": "why kumquat trees?"}, Session("now")),
     "read": lambda db: SessionSearchTool(db).call({"session_id": "s2"}, Session("now")),
     "scroll": lambda db: SessionSearchTool(db).call(
@@ -45,7 +45,7 @@ ASKED: dict[str, Callable[[SessionDB], object]] = {
 
 
 @pytest.fixture
-def filled(db: SessionDB) -> SessionDB:
+def filled(db: SessionStore) -> SessionStore:
     db.create_session("s2", title="Plan", user="u")
     for session in ("s1", "s2"):
         for number in range(20):
@@ -54,7 +54,7 @@ def filled(db: SessionDB) -> SessionDB:
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_no_statement_scans_a_table(filled: SessionDB, asked: str) -> None:
+def test_no_statement_scans_a_table(filled: SessionStore, asked: str) -> None:
     connection = filled.database.connection
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
@@ -73,7 +73,7 @@ def scans(connection: sqlite3.Connection, statement: str) -> list[str]:
     return [step for step in steps if step in ours or "AUTOMATIC" in step]
 
 
-def steps(db: SessionDB, search: Callable[[], object]) -> int:
+def steps(db: SessionStore, search: Callable[[], object]) -> int:
     """How much SQLite works for a search, in hundreds of its steps."""
     connection, counted = db.database.connection, 0
 
@@ -88,12 +88,12 @@ def steps(db: SessionDB, search: Callable[[], object]) -> int:
     return counted
 
 
-def test_the_messages_of_a_turn_are_read_without_walking_through_its_session(db: SessionDB) -> None:
+def test_the_messages_of_a_turn_are_read_without_walking_through_its_session(db: SessionStore) -> None:
     def turn(number: int) -> None:
         said = {"role": "user", "content": "kumquat"}
-        assert db.turn_messages(f"t{number}") == [("user", "kumquat")]
+        assert db.turns.messages(f"t{number}") == [("user", "kumquat")]
         assert len(db.append_turn("s", [said], f"t{number}", 1)) == 1
-        assert len(list(db.complete_turns(number))) == 1
+        assert len(list(db.turns.complete(number))) == 1
 
     def say(first: int, last: int) -> None:
         for number in range(first, last):
@@ -107,10 +107,10 @@ def test_the_messages_of_a_turn_are_read_without_walking_through_its_session(db:
     assert steps(db, lambda: turn(999)) <= few + 1
 
 
-def test_a_search_for_one_user_does_not_walk_through_what_others_said(db: SessionDB) -> None:
+def test_a_search_for_one_user_does_not_walk_through_what_others_said(db: SessionStore) -> None:
     def own() -> None:
         for query in ("kumquat tree", "kumquat AND tree", "部"):
-            assert {hit.session_id for hit in db.search(query, user="u")} == {"first", "last"}
+            assert {hit.session_id for hit in db.past.search(query, user="u")} == {"first", "last"}
 
     def others(first: int, count: int) -> None:
         with db.transaction():
@@ -129,19 +129,19 @@ def test_a_search_for_one_user_does_not_walk_through_what_others_said(db: Sessio
     assert steps(db, own) < 1.5 * few
 
 
-def test_finding_out_whom_a_question_names_does_not_walk_through_what_all_said(db: SessionDB) -> None:
+def test_finding_out_whom_a_question_names_does_not_walk_through_what_all_said(db: SessionStore) -> None:
     def said(times: int) -> None:
         with db.transaction():
             for number in range(20 * times):
                 db.append_message("s1", "user", "nothing of note", speaker=f"Ann{number % 20:02}")
 
     said(1)
-    few = steps(db, lambda: db.search("What did Ann07 eat?"))
+    few = steps(db, lambda: db.past.search("What did Ann07 eat?"))
     said(20)
-    assert steps(db, lambda: db.search("What did Ann07 eat?")) < 1.5 * few
+    assert steps(db, lambda: db.past.search("What did Ann07 eat?")) < 1.5 * few
 
 
-def test_a_check_lets_others_write_between_its_looks(filled: SessionDB) -> None:
+def test_a_check_lets_others_write_between_its_looks(filled: SessionStore) -> None:
     connection = filled.database.connection
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
@@ -153,7 +153,7 @@ def test_a_check_lets_others_write_between_its_looks(filled: SessionDB) -> None:
     assert [sum(one.count(sign) for sign in long) for one in held] == [1, 1, 1, 1]
 
 
-def test_the_next_number_of_a_title_costs_the_same_among_any_number_of_sessions(db: SessionDB) -> None:
+def test_the_next_number_of_a_title_costs_the_same_among_any_number_of_sessions(db: SessionStore) -> None:
     steps: list[int] = []
     costs = []
     for start, end in ((0, 30), (30, 300)):
@@ -161,7 +161,7 @@ def test_the_next_number_of_a_title_costs_the_same_among_any_number_of_sessions(
             db.create_session(f"job{number}", title="Check the mail", user="cron")
         steps.clear()
         db.database.connection.set_progress_handler(lambda: steps.append(1), 10)
-        assert db.next_title("Check the mail", user="cron") == f"Check the mail #{end + 1}"
+        assert db.meta.next_title("Check the mail", user="cron") == f"Check the mail #{end + 1}"
         db.database.connection.set_progress_handler(None, 0)
         costs.append(len(steps))
     assert costs[1] < costs[0] * 1.5

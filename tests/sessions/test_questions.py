@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core.contract.values import Session
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.tool import SessionSearchTool
 from tests.rounds import rounds
 from tests.table import table
@@ -109,9 +109,9 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> SessionDB:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> SessionStore:
     """A store in which each message stands in a session of its own, among much else."""
-    db = SessionDB(tmp_path_factory.mktemp("asked") / "state.db")
+    db = SessionStore(tmp_path_factory.mktemp("asked") / "state.db")
     chance = random.Random(4)
     words = "plan note green river model value table window garden cable engine paper".split()  # noqa: SIM905
     for number in range(40):
@@ -129,8 +129,8 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> SessionDB:
 
 
 @table(("question", "answer"), QUESTIONS)
-def test_a_question_as_people_type_it_is_answered(asked: SessionDB, question: str, answer: str) -> None:
-    hits = asked.search(question, limit=3)
+def test_a_question_as_people_type_it_is_answered(asked: SessionStore, question: str, answer: str) -> None:
+    hits = asked.past.search(question, limit=3)
     assert answer in [hit.session_id for hit in hits]
 
 
@@ -150,7 +150,7 @@ def pasted(chance: random.Random, text: str) -> str:
 
 @pytest.mark.shortened
 def test_words_pasted_from_a_message_find_it_among_the_first_ten(tmp_path: Path) -> None:
-    chance, db = random.Random(9), SessionDB(tmp_path / "state.db")
+    chance, db = random.Random(9), SessionStore(tmp_path / "state.db")
     vocabulary = ["".join(chance.choices("aeioubcdfglmnprst", k=chance.randint(3, 8))) for _ in range(2_000)]
     weights = [1 / rank for rank in range(1, 2_001)]
     texts = {}
@@ -168,7 +168,7 @@ def test_words_pasted_from_a_message_find_it_among_the_first_ten(tmp_path: Path)
     found, count = 0, rounds(300)
     for message_id in chance.sample(sorted(texts), count):
         query = pasted(chance, texts[message_id])
-        hits = db.search(query, limit=10)
+        hits = db.past.search(query, limit=10)
         found += any(hit.message_id == message_id or query in hit.text for hit in hits)
     db.close()
 
@@ -193,7 +193,7 @@ def test_a_search_shows_nothing_of_another_user_and_nothing_that_was_taken_back(
     steps: list[tuple[str, str, bool, bool]], query: str
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        db = SessionDB(Path(folder) / "state.db")
+        db = SessionStore(Path(folder) / "state.db")
         people = {name: Session(f"now-{name}", platform="chat", user_id=name) for name in "ab"}
         for number, (name, word, own_session, taken_back) in enumerate(steps):
             session = f"{name}{number if own_session else ''}"
@@ -216,7 +216,7 @@ def test_a_search_shows_nothing_of_another_user_and_nothing_that_was_taken_back(
             assert f"MARK{other}" not in shown
             assert f"TITLE{other}" not in shown
             assert "MARKgone" not in shown
-            hits = db.search(query, user=people[name].owner, limit=50)
+            hits = db.past.search(query, user=people[name].owner, limit=50)
             assert all(re.search(f"MARK{name}", hit.text) for hit in hits)
         db.close()
 
@@ -228,6 +228,6 @@ def test_a_search_shows_nothing_of_another_user_and_nothing_that_was_taken_back(
         st.lists(st.sampled_from([*WORDS, "(", ")", '"', "*", ":", "^", "{", "-", "NEAR"])).map(" ".join),
     )
 )
-def test_no_text_is_an_error(asked: SessionDB, query: str) -> None:
-    asked.search(query)
+def test_no_text_is_an_error(asked: SessionStore, query: str) -> None:
+    asked.past.search(query)
     assert json.loads(SessionSearchTool(asked).call({"query": query}, Session("now")))["success"]

@@ -17,9 +17,9 @@ import pytest
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, HermesError, SessionError
 from hermes_core.sessions import maintenance
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import repair
 from hermes_core.sessions.search import index
+from hermes_core.sessions.session_store import SessionStore
 from tests.storage.notes import posix, run
 
 PAGE = 4096
@@ -30,7 +30,7 @@ MESSAGES = 600
 def path(tmp_path: Path) -> Path:
     """A closed store of some hundred pages."""
     found = tmp_path / "state.db"
-    with contextlib.closing(SessionDB(found)) as db:
+    with contextlib.closing(SessionStore(found)) as db:
         for number in range(6):
             db.create_session(f"s{number}", user="u1")
             turn = [
@@ -55,7 +55,7 @@ def root_of(path: Path, table: str) -> int:
 
 
 def texts(path: Path) -> set[str]:
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         assert db.check() == []
         return {m.content.split()[0] for n in range(6) for m in db.get_messages(f"s{n}")}
 
@@ -82,7 +82,7 @@ def test_what_can_be_read_is_saved_and_the_original_is_kept(
     whole = texts(path)
     damage(path)
     broken = path.read_bytes()
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         assert "hermes-memory sessions repair" in db.check()[0]
     assert path.read_bytes() == broken
 
@@ -94,9 +94,9 @@ def test_what_can_be_read_is_saved_and_the_original_is_kept(
     assert len(saved) >= MESSAGES * 0.65  # the tables of the outbox and of turns stand before most messages
     if damage is break_the_first_page:
         assert saved == whole
-    with contextlib.closing(SessionDB(path)) as db:
-        assert all(hit.text.split()[0] in saved for hit in db.search("kumquat", limit=20))
-        assert db.search("kumquat", user="u2") == []
+    with contextlib.closing(SessionStore(path)) as db:
+        assert all(hit.text.split()[0] in saved for hit in db.past.search("kumquat", limit=20))
+        assert db.past.search("kumquat", user="u2") == []
 
 
 def test_a_store_whose_tables_are_unknown_is_not_repaired_but_copied_and_left_as_it_is(path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_store_whose_tables_are_unknown_is_not_repaired_but_copied_and_left_as
 def test_a_file_that_is_none_of_sqlites_is_refused_with_what_to_do(path: Path) -> None:
     break_the_first_page(path)
     with (
-        contextlib.closing(SessionDB(path)) as db,
+        contextlib.closing(SessionStore(path)) as db,
         pytest.raises(DatabaseCorrupt, match="hermes-memory sessions repair"),
     ):
         db.create_session("new")
@@ -122,7 +122,7 @@ def test_a_file_that_is_none_of_sqlites_is_refused_with_what_to_do(path: Path) -
 def test_an_emptied_store_is_not_taken_for_a_new_one(path: Path) -> None:
     path.write_bytes(b"")
     with (
-        contextlib.closing(SessionDB(path)) as db,
+        contextlib.closing(SessionStore(path)) as db,
         pytest.raises(DatabaseCorrupt, match="is empty, though it held"),
     ):
         db.create_session("new")
@@ -134,7 +134,7 @@ def test_an_emptied_store_is_not_taken_for_a_new_one(path: Path) -> None:
 
 def test_a_store_that_was_taken_away_begins_anew(path: Path) -> None:
     path.unlink()
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         db.create_session("new")
         db.append_message("new", "user", "hello")
         assert db.check() == []
@@ -143,8 +143,8 @@ def test_a_store_that_was_taken_away_begins_anew(path: Path) -> None:
 UNCLOSED = """
 import os, sys
 from pathlib import Path
-from hermes_core.sessions.db import SessionDB
-db = SessionDB(Path(sys.argv[1]))
+from hermes_core.sessions.session_store import SessionStore
+db = SessionStore(Path(sys.argv[1]))
 db.create_session("late")
 for number in range(5):
     db.append_message("late", "user", f"late{number}")
@@ -163,20 +163,20 @@ def test_an_emptied_store_is_saved_from_its_write_ahead_log(tmp_path: Path) -> N
     path = tmp_path / "state.db"
     write_and_die(path)
     path.write_bytes(b"")
-    with contextlib.closing(SessionDB(path)) as db, pytest.raises(DatabaseCorrupt, match="is empty"):
+    with contextlib.closing(SessionStore(path)) as db, pytest.raises(DatabaseCorrupt, match="is empty"):
         db.get_session("late")
     assert path.with_name("state.db-wal").stat().st_size > 0
 
     repair(path)
 
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         assert [m.content for m in db.get_messages("late")] == [f"late{n}" for n in range(5)]
         assert db.check() == []
 
 
 def test_a_store_that_a_killed_process_left_is_whole(path: Path) -> None:
     write_and_die(path)
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         assert db.check() == []
         assert len(db.get_messages("late")) == 5
 
@@ -185,26 +185,26 @@ def test_messages_whose_session_is_lost_are_kept_under_a_name_of_their_own(path:
     overwrite(path, (root_of(path, "sessions") - 1) * PAGE, b"\xff" * 16)
     result = repair(path)
     assert result.saved["sessions"] == 0
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         assert len(db.get_messages("recovered-1")) == MESSAGES // 6
-        assert db.search("kumquat", user="u1") == []
+        assert db.past.search("kumquat", user="u1") == []
         assert db.check() == []
 
 
 def test_what_was_rewound_stays_hidden_in_a_repaired_store(path: Path) -> None:
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         gone = db.append_message("s1", "user", "persimmon secret")
         db.rewind("s1", gone)
     break_the_first_page(path)
     repair(path)
-    with contextlib.closing(SessionDB(path)) as db:
-        assert db.search("persimmon") == []
+    with contextlib.closing(SessionStore(path)) as db:
+        assert db.past.search("persimmon") == []
         assert db.get_message(gone) is None
 
 
 def test_sessions_that_were_given_to_the_home_stay_there_in_a_repaired_store(tmp_path: Path) -> None:
     path, ann = tmp_path / "state.db", Session("s1", platform="telegram", user_id="42")
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         db.create_session("s1", user=ann.owner, identity=ann.to_dict())
         db.append_message("s1", "user", "persimmon")
         assert db.give_to_home("telegram:43") == 0
@@ -212,14 +212,14 @@ def test_sessions_that_were_given_to_the_home_stay_there_in_a_repaired_store(tmp
 
     repair(path)
 
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         assert [session.user for session in (db.get_session("s1"),) if session] == [""]
 
 
 def test_a_store_that_another_process_has_open_is_not_repaired(path: Path) -> None:
     holding = (
-        "import sys; from pathlib import Path; from hermes_core.sessions.db import SessionDB;"
-        "db = SessionDB(Path(sys.argv[1])); db.counts(); print('open', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from hermes_core.sessions.session_store import SessionStore;"
+        "db = SessionStore(Path(sys.argv[1])); db.counts(); print('open', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", holding, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -257,7 +257,7 @@ except DatabaseUnavailable as exc:
 
 
 def test_a_store_in_which_nothing_was_said_yet_may_be_repaired(tmp_path: Path) -> None:
-    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
+    with contextlib.closing(SessionStore(tmp_path / "state.db")) as db:
         assert db.counts() == {"sessions": 0, "messages": 0}
     assert not any(repair(tmp_path / "state.db").lost.values())
 
@@ -282,8 +282,8 @@ def put_in(path: Path, column: str, value: object) -> None:
         connection.commit()
 
 
-def found(db: SessionDB) -> object:
-    return db.search(f"note5x{MESSAGES // 6 - 1}")
+def found(db: SessionStore) -> object:
+    return db.past.search(f"note5x{MESSAGES // 6 - 1}")
 
 
 @pytest.mark.parametrize(
@@ -297,10 +297,10 @@ def found(db: SessionDB) -> object:
     ],
 )
 def test_a_row_that_damage_made_another_is_told_in_one_line_with_what_to_do(
-    path: Path, column: str, value: object, ask: Callable[[SessionDB], object]
+    path: Path, column: str, value: object, ask: Callable[[SessionStore], object]
 ) -> None:
     put_in(path, column, value)
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         with pytest.raises(DatabaseCorrupt, match="hermes-memory sessions repair") as told:
             ask(db)
         assert "\n" not in str(told.value)
@@ -309,7 +309,7 @@ def test_a_row_that_damage_made_another_is_told_in_one_line_with_what_to_do(
 @pytest.mark.parametrize(
     "use",
     [
-        lambda db: db.search("kumquat"),
+        lambda db: db.past.search("kumquat"),
         lambda db: db.append_message("s1", "user", "x"),
         lambda db: maintenance.vacuum(db),
         lambda db: index.rebuild_in_steps(db.database),
@@ -317,11 +317,11 @@ def test_a_row_that_damage_made_another_is_told_in_one_line_with_what_to_do(
     ids=["search", "append", "vacuum", "rebuild"],
 )
 def test_a_search_index_that_can_not_be_opened_is_made_again(
-    path: Path, use: Callable[[SessionDB], object]
+    path: Path, use: Callable[[SessionStore], object]
 ) -> None:
     root = root_of(path, "messages_fts_data")
     overwrite(path, (root - 1) * PAGE, b"\xff" * PAGE)
-    with contextlib.closing(SessionDB(path)) as db:
+    with contextlib.closing(SessionStore(path)) as db:
         use(db)
         index.rebuild_in_steps(db.database)
         assert db.check() == []
@@ -330,8 +330,8 @@ def test_a_search_index_that_can_not_be_opened_is_made_again(
 
 
 def test_a_mistake_of_the_caller_is_no_damage(path: Path) -> None:
-    with contextlib.closing(SessionDB(path)) as db, pytest.raises(AttributeError):
-        db.search(3)  # type: ignore[arg-type]
+    with contextlib.closing(SessionStore(path)) as db, pytest.raises(AttributeError):
+        db.past.search(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -343,16 +343,16 @@ def test_whatever_bytes_are_flipped_nothing_but_our_errors_is_seen(path: Path) -
         path.write_bytes(original)
         for _ in range(chance.randrange(1, 5)):
             overwrite(path, chance.randrange(len(original)), bytes([chance.randrange(256)]))
-        with contextlib.closing(SessionDB(path)) as db:
+        with contextlib.closing(SessionStore(path)) as db:
             with contextlib.suppress(HermesError):
-                db.search("kumquat trees")
+                db.past.search("kumquat trees")
                 db.append_message("s1", "user", "more")
             db.check()
         try:
             result = repair(path)
         except DatabaseCorrupt:
             continue
-        with contextlib.closing(SessionDB(path)) as db:
+        with contextlib.closing(SessionStore(path)) as db:
             assert db.check() == []
         shares.append(result.saved["messages"] / len(whole))
         told.append((result.saved["messages"] + result.lost["messages"]) / len(whole))
@@ -369,7 +369,7 @@ def test_a_statement_that_failed_before_is_not_taken_for_another_program(path: P
 
     gc.disable()
     try:
-        with contextlib.closing(SessionDB(path)) as db:
+        with contextlib.closing(SessionStore(path)) as db:
             db.append_message("s1", "user", "more")
             statement = db.database.connection.execute("SELECT id FROM messages")
             statement.fetchone()

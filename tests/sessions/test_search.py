@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from tests.table import table
 
 CORPUS = [
@@ -42,7 +42,7 @@ CORPUS = [
 
 
 @pytest.fixture
-def corpus(db: SessionDB) -> SessionDB:
+def corpus(db: SessionStore) -> SessionStore:
     for number, text in enumerate(CORPUS):
         db.create_session(f"c{number}")
         db.append_message(f"c{number}", "user", text)
@@ -113,9 +113,9 @@ def corpus(db: SessionDB) -> SessionDB:
     ],
 )
 def test_a_question_with_any_punctuation_in_any_script_finds_it(
-    corpus: SessionDB, question: str, wanted: int
+    corpus: SessionStore, question: str, wanted: int
 ) -> None:
-    hits = corpus.search(question, limit=3)
+    hits = corpus.past.search(question, limit=3)
 
     assert f"c{wanted}" in [hit.session_id for hit in hits]
     if "NOT" not in question:
@@ -160,52 +160,52 @@ def test_a_question_with_any_punctuation_in_any_script_finds_it(
         ("テスト環境", "ﾃｽﾄ"),
     ],
 )
-def test_a_word_is_found_in_its_other_spellings_and_forms(db: SessionDB, said: str, asked: str) -> None:
+def test_a_word_is_found_in_its_other_spellings_and_forms(db: SessionStore, said: str, asked: str) -> None:
     message = db.append_message("s1", "user", said)
     db.create_session("other")
     db.append_message("other", "user", "Something else: другое, άλλο, آخر, אחר, अन्य, anders.")
 
-    assert [hit.message_id for hit in db.search(asked)] == [message]
-    assert ">>>" in db.search(asked)[0].snippet
-    assert [hit.message_id for hit in db.search(f'"{asked}"')] == (
+    assert [hit.message_id for hit in db.past.search(asked)] == [message]
+    assert ">>>" in db.past.search(asked)[0].snippet
+    assert [hit.message_id for hit in db.past.search(f'"{asked}"')] == (
         [] if "ירושלים" in asked else [message]
     )  # a phrase is taken as it is
 
 
-def test_hebrew_is_found_with_its_prefixes_also_where_it_is_demanded(db: SessionDB) -> None:
+def test_hebrew_is_found_with_its_prefixes_also_where_it_is_demanded(db: SessionStore) -> None:
     home = db.append_message("s1", "user", "גרנו בירושלים ליד הים")
     other = db.append_message("s1", "user", "גרנו בחיפה ליד הים")
 
-    assert [hit.message_id for hit in db.search("ירושלים AND הים")] == [home]
-    assert [hit.message_id for hit in db.search("הים NOT ירושלים")] == [other]
+    assert [hit.message_id for hit in db.past.search("ירושלים AND הים")] == [home]
+    assert [hit.message_id for hit in db.past.search("הים NOT ירושלים")] == [other]
 
 
 @pytest.mark.parametrize("asked", ["می\u200cخواهم", "میخواهم", "می خواهم"])
-def test_a_persian_word_is_found_joined_and_apart(db: SessionDB, asked: str) -> None:
+def test_a_persian_word_is_found_joined_and_apart(db: SessionStore, asked: str) -> None:
     texts = ["چای می\u200cخواهم", "چای میخواهم", "چای می خواهم", "چای دوست دارم"]
     for number, text in enumerate(texts):
         db.create_session(f"chat {number}")
         db.append_message(f"chat {number}", "user", text)
     # Where a word of one piece may be cut nobody says.
     wanted = texts[:2] if asked == "میخواهم" else texts[:3]
-    assert sorted(hit.text for hit in db.search(asked)) == sorted(wanted)
+    assert sorted(hit.text for hit in db.past.search(asked)) == sorted(wanted)
 
 
-def test_the_sign_of_a_hebrew_abbreviation_is_no_quote(db: SessionDB) -> None:
+def test_the_sign_of_a_hebrew_abbreviation_is_no_quote(db: SessionStore) -> None:
     message = db.append_message("s1", "user", "המנכ״ל טס אתמול לארה״ב")
 
-    assert [hit.message_id for hit in db.search('מתי המנכ"ל טס לארה"ב?')] == [message]
-    assert [hit.message_id for hit in db.search('"המנכ"ל טס" AND אתמול')] == [message]
+    assert [hit.message_id for hit in db.past.search('מתי המנכ"ל טס לארה"ב?')] == [message]
+    assert [hit.message_id for hit in db.past.search('"המנכ"ל טס" AND אתמול')] == [message]
 
 
 @table("question", ["", "   ", "?", "...", "()", "AND", '"', '""', "*", "the zyzzyva", "不存在", "मूली"])
-def test_what_asks_for_nothing_or_is_nowhere_finds_nothing(corpus: SessionDB, question: str) -> None:
-    assert corpus.search(question) == []
+def test_what_asks_for_nothing_or_is_nowhere_finds_nothing(corpus: SessionStore, question: str) -> None:
+    assert corpus.past.search(question) == []
 
 
-def test_the_operators_hold_in_every_script(corpus: SessionDB) -> None:
+def test_the_operators_hold_in_every_script(corpus: SessionStore) -> None:
     def found(question: str) -> set[str]:
-        return {hit.session_id for hit in corpus.search(question, limit=20)}
+        return {hit.session_id for hit in corpus.past.search(question, limit=20)}
 
     assert found("部署 AND 成功") == {"c8"}
     assert found("部署 NOT 失败") == {"c8", "c9"}
@@ -217,36 +217,36 @@ def test_the_operators_hold_in_every_script(corpus: SessionDB) -> None:
     assert found('"disk the was full"') == set()
 
 
-def test_tool_calls_are_found_by_their_words_in_any_script(db: SessionDB) -> None:
+def test_tool_calls_are_found_by_their_words_in_any_script(db: SessionStore) -> None:
     db.append_message(
         "s1", "assistant", "", tool_calls=[{"function": {"name": "grep", "arguments": "查找 needle"}}]
     )
 
-    assert len(db.search("needle")) == len(db.search("查找")) == len(db.search("grep")) == 1
+    assert len(db.past.search("needle")) == len(db.past.search("查找")) == len(db.past.search("grep")) == 1
 
 
-def test_a_message_can_be_found_as_soon_as_it_is_stored(db: SessionDB) -> None:
+def test_a_message_can_be_found_as_soon_as_it_is_stored(db: SessionStore) -> None:
     for number in range(30):
         db.append_message("s1", "user", f"note {number} about quokka{number}")
-        assert db.search(f"what about quokka{number}?")[0].text.endswith(f"quokka{number}")
+        assert db.past.search(f"what about quokka{number}?")[0].text.endswith(f"quokka{number}")
 
 
-def test_the_answer_beside_the_words_is_found(db: SessionDB) -> None:
+def test_the_answer_beside_the_words_is_found(db: SessionStore) -> None:
     for number in range(40):
         db.append_message("s1", "user", f"Small talk number {number}, nothing more.")
     db.append_message("s1", "user", "What did you paint last weekend?")
     answer = db.append_message("s1", "assistant", "A sunset over the lake.")
 
-    assert answer in [hit.message_id for hit in db.search("What did she paint?", limit=3)]
+    assert answer in [hit.message_id for hit in db.past.search("What did she paint?", limit=3)]
 
 
-def test_an_irregular_verb_is_found_in_its_other_form(db: SessionDB) -> None:
+def test_an_irregular_verb_is_found_in_its_other_form(db: SessionStore) -> None:
     db.append_message("s1", "user", "I ran a charity race")
 
-    assert len(db.search("When did you run?")) == 1
+    assert len(db.past.search("When did you run?")) == 1
 
 
-def test_filters_say_what_may_be_shown(db: SessionDB) -> None:
+def test_filters_say_what_may_be_shown(db: SessionStore) -> None:
     db.create_session("mine", "telegram", user="telegram:1")
     db.create_session("yours", "discord", user="discord:2")
     a = db.append_message("mine", "user", "pear tart", timestamp=100.0)
@@ -254,7 +254,7 @@ def test_filters_say_what_may_be_shown(db: SessionDB) -> None:
     c = db.append_message("yours", "user", "pear jam", timestamp=300.0)
 
     def found(**filters: object) -> set[int]:
-        return {hit.message_id for hit in db.search("pear", **filters)}  # type: ignore[arg-type]
+        return {hit.message_id for hit in db.past.search("pear", **filters)}  # type: ignore[arg-type]
 
     assert found() == {a, b, c}
     assert found(user="telegram:1") == {a, b}
@@ -268,7 +268,7 @@ def test_filters_say_what_may_be_shown(db: SessionDB) -> None:
     assert found(user="nobody") == set()
 
 
-def test_results_can_be_sorted_by_time_without_chance_hits(db: SessionDB) -> None:
+def test_results_can_be_sorted_by_time_without_chance_hits(db: SessionStore) -> None:
     ids = []
     for number in range(3):
         ids.append(db.append_message("s1", "user", "the solar panel quote came", timestamp=float(number)))
@@ -276,8 +276,8 @@ def test_results_can_be_sorted_by_time_without_chance_hits(db: SessionDB) -> Non
             db.append_message("s1", "assistant", f"filler {number} {filler}", timestamp=number + 0.1)
     db.append_message("s1", "user", "the end", timestamp=9.0)
 
-    newest = [hit.message_id for hit in db.search("solar panel quote", sort="newest")]
-    oldest = [hit.message_id for hit in db.search("solar panel quote", sort="oldest")]
+    newest = [hit.message_id for hit in db.past.search("solar panel quote", sort="newest")]
+    oldest = [hit.message_id for hit in db.past.search("solar panel quote", sort="oldest")]
 
     assert [i for i in newest if i in ids] == ids[::-1]
     assert [i for i in oldest if i in ids] == ids
@@ -285,31 +285,31 @@ def test_results_can_be_sorted_by_time_without_chance_hits(db: SessionDB) -> Non
 
 def test_a_question_that_names_only_a_time_finds_what_was_said_then(tmp_path: Path) -> None:
     now = datetime(2024, 3, 13, 15, tzinfo=UTC).timestamp()
-    db = SessionDB(tmp_path / "state.db", clock=lambda: now, zone=UTC)
+    db = SessionStore(tmp_path / "state.db", clock=lambda: now, zone=UTC)
     db.create_session("old", started_at=now - 8 * 86_400)
     db.create_session("new", started_at=now)
     old = db.append_message("old", "user", "planted tulips", timestamp=now - 8 * 86_400)
     db.append_message("new", "user", "watered tulips", timestamp=now)
 
-    assert [hit.message_id for hit in db.search("in March 2024?", limit=2)] != []
-    assert [hit.message_id for hit in db.search("what did we do last week")][:1] == [old]
+    assert [hit.message_id for hit in db.past.search("in March 2024?", limit=2)] != []
+    assert [hit.message_id for hit in db.past.search("what did we do last week")][:1] == [old]
     db.close()
 
 
-def test_the_snippet_marks_what_matched(corpus: SessionDB) -> None:
-    assert ">>>server<<<" in corpus.search("server")[0].snippet
-    assert ">>>部署<<<" in corpus.search("部署失败")[0].snippet
-    assert ">>>दिल्ली<<<" in corpus.search("दिल्ली")[0].snippet
+def test_the_snippet_marks_what_matched(corpus: SessionStore) -> None:
+    assert ">>>server<<<" in corpus.past.search("server")[0].snippet
+    assert ">>>部署<<<" in corpus.past.search("部署失败")[0].snippet
+    assert ">>>दिल्ली<<<" in corpus.past.search("दिल्ली")[0].snippet
 
 
-def test_the_name_of_a_speaker_elsewhere_is_still_a_word_here(db: SessionDB) -> None:
+def test_the_name_of_a_speaker_elsewhere_is_still_a_word_here(db: SessionStore) -> None:
     db.create_session("theirs", user="u1")
     db.create_session("mine", user="u2")
     db.append_message("theirs", "user", "hello", speaker="Art")
     wanted = db.append_message("mine", "user", "The art fair is open")
     db.append_message("mine", "user", "The fair price")
 
-    assert db.search("art fair", user="u2")[0].message_id == wanted
+    assert db.past.search("art fair", user="u2")[0].message_id == wanted
 
 
 SIGNS = [". ", ", ", "? ", "! ", ": ", "; ", " - ", " / ", " (", ") ", "' ", " ", " ", " ", " "]
@@ -321,7 +321,7 @@ _WORDS = (
 WORDS = _WORDS.split()
 
 
-def test_pieces_pasted_from_a_message_find_it(db: SessionDB) -> None:
+def test_pieces_pasted_from_a_message_find_it(db: SessionStore) -> None:
     chance = random.Random(7)
     texts = {}
     for _ in range(300):
@@ -334,7 +334,7 @@ def test_pieces_pasted_from_a_message_find_it(db: SessionDB) -> None:
         pieces = text.split(" ")
         start = chance.randrange(max(len(pieces) - 6, 1))
         pasted = " ".join(pieces[start : start + chance.randrange(3, 7)])
-        hits = db.search(pasted, limit=10)
+        hits = db.past.search(pasted, limit=10)
         found += message_id in [hit.message_id for hit in hits] or any(pasted in hit.text for hit in hits)
 
     assert found >= 98
@@ -342,8 +342,8 @@ def test_pieces_pasted_from_a_message_find_it(db: SessionDB) -> None:
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(question=st.text(max_size=60), sort=st.sampled_from([None, "newest", "oldest"]))
-def test_no_question_raises(corpus: SessionDB, question: str, sort: None) -> None:
-    corpus.search(question, sort=sort)
+def test_no_question_raises(corpus: SessionStore, question: str, sort: None) -> None:
+    corpus.past.search(question, sort=sort)
 
 
 _PIECES = ["server", "部署", "失", "🎂", '"', "(", ")", "AND", "OR", "NOT", "*", "^", ":", "-", "'", "NEAR", "{x}", "+", "\\", "\0", "last week", "May"]  # fmt: skip
@@ -351,17 +351,17 @@ _PIECES = ["server", "部署", "失", "🎂", '"', "(", ")", "AND", "OR", "NOT",
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(question=st.lists(st.sampled_from(_PIECES), max_size=12).map(" ".join))
-def test_no_mix_of_operators_raises(corpus: SessionDB, question: str) -> None:
-    corpus.search(question)
+def test_no_mix_of_operators_raises(corpus: SessionStore, question: str) -> None:
+    corpus.past.search(question)
 
 
 @pytest.mark.parametrize("piece", ["NOT (a OR ", "NOT (a OR b AND ", "a OR (漢 AND NOT (b OR "])
-def test_no_depth_of_brackets_raises(corpus: SessionDB, piece: str) -> None:
-    corpus.search(60 * piece + "b")
+def test_no_depth_of_brackets_raises(corpus: SessionStore, piece: str) -> None:
+    corpus.past.search(60 * piece + "b")
 
 
-def test_a_question_as_long_as_a_document_is_answered(corpus: SessionDB) -> None:
-    assert corpus.search("server " * 10_000)
-    corpus.search(" OR ".join(f"word{i}" for i in range(3_000)))
-    corpus.search("NOT " * 5_000 + "server")
-    corpus.search("(" * 5_000 + "server")
+def test_a_question_as_long_as_a_document_is_answered(corpus: SessionStore) -> None:
+    assert corpus.past.search("server " * 10_000)
+    corpus.past.search(" OR ".join(f"word{i}" for i in range(3_000)))
+    corpus.past.search("NOT " * 5_000 + "server")
+    corpus.past.search("(" * 5_000 + "server")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 
 LONG = "lorem ipsum dolor sit amet " * 30
 
@@ -32,25 +32,25 @@ LONG = "lorem ipsum dolor sit amet " * 30
     ],
 )
 def test_words_are_marked_in_the_form_in_which_they_stand(
-    db: SessionDB, text: str, query: str, shown: str
+    db: SessionStore, text: str, query: str, shown: str
 ) -> None:
     db.append_message("s1", "user", text)
-    assert "".join(hit.snippet for hit in db.search(query)) == shown
+    assert "".join(hit.snippet for hit in db.past.search(query)) == shown
 
 
-def test_of_a_long_message_the_part_with_most_of_the_question_is_shown(db: SessionDB) -> None:
+def test_of_a_long_message_the_part_with_most_of_the_question_is_shown(db: SessionStore) -> None:
     message = db.append_message("s1", "user", f"walnut {LONG} the walnut table wants oil {LONG} table")
-    snippet = db.snippet(message, "walnut table oil")
+    snippet = db.past.snippet(message, "walnut table oil")
     assert "dolor sit amet  the >>>walnut<<< >>>table<<< wants >>>oil<<<" in snippet
     assert snippet.startswith("...")
     assert snippet.endswith("...")
     assert len(snippet) < 300
 
 
-def test_what_neighbours_answer_shows_its_beginning(db: SessionDB) -> None:
+def test_what_neighbours_answer_shows_its_beginning(db: SessionStore) -> None:
     db.append_message("s1", "user", "what did you paint?")
     beside = db.append_message("s1", "assistant", "a sunset")
-    assert db.snippet(beside, "paint") == "a sunset"
+    assert db.past.snippet(beside, "paint") == "a sunset"
 
 
 LOG = "\n".join(f"step {number} of the nightly export wrote {number * 37} rows" for number in range(400))
@@ -66,12 +66,12 @@ LOG = "\n".join(f"step {number} of the nightly export wrote {number * 37} rows" 
     ],
 )
 def test_of_a_long_message_the_part_that_answers_is_shown(
-    db: SessionDB, text: str, query: str, part: str
+    db: SessionStore, text: str, query: str, part: str
 ) -> None:
     db.create_session("s1")
     db.append_turn("s1", [{"role": "tool", "content": text, "tool_name": "run"}], "t1", 1)
 
-    (hit,) = db.search(query)
+    (hit,) = db.past.search(query)
 
     assert hit.text == text
     assert hit.span is not None
@@ -80,21 +80,21 @@ def test_of_a_long_message_the_part_that_answers_is_shown(
     assert len(hit.excerpt) <= 800
 
 
-def test_a_short_message_is_shown_whole(db: SessionDB) -> None:
+def test_a_short_message_is_shown_whole(db: SessionStore) -> None:
     db.create_session("s1")
     db.append_turn("s1", [{"role": "user", "content": "the walnut table " * 40}], "t1", 1)
 
-    (hit,) = db.search("walnut")
+    (hit,) = db.past.search("walnut")
 
     assert hit.span is None
     assert hit.excerpt == hit.text
 
 
-def test_a_message_that_answers_only_beside_another_shows_its_beginning(db: SessionDB) -> None:
+def test_a_message_that_answers_only_beside_another_shows_its_beginning(db: SessionStore) -> None:
     db.create_session("s1")
     messages = [{"role": "user", "content": "what did you paint?"}, {"role": "assistant", "content": LOG}]
     db.append_turn("s1", messages, "t1", 1)
 
-    beside = next(hit for hit in db.search("paint") if hit.role == "assistant")
+    beside = next(hit for hit in db.past.search("paint") if hit.role == "assistant")
 
     assert beside.excerpt.startswith("step 0 ")

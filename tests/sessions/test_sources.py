@@ -12,8 +12,8 @@ import pytest
 
 from hermes_core.contract.values import Session
 from hermes_core.memory import Memory, open_memory
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import PROGRAM_SOURCES
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.tool import SessionSearchTool
 
 FACT = "The spare key of the boat house hangs behind the oak door"
@@ -21,9 +21,9 @@ QUESTION = "Where is the spare key of the boat house?"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SessionDB]:
+def store(tmp_path: Path) -> Iterator[SessionStore]:
     """A store in which a person once told where the key is."""
-    db = SessionDB(tmp_path / "state.db")
+    db = SessionStore(tmp_path / "state.db")
     db.create_session("person", source="cli", started_at=1000.0)
     db.append_message("person", "user", FACT, timestamp=1000.0)
     db.append_message("person", "assistant", "Noted.", timestamp=1001.0)
@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[SessionDB]:
     db.close()
 
 
-def report_of(db: SessionDB, source: str, number: int) -> None:
+def report_of(db: SessionStore, source: str, number: int) -> None:
     """Store one run of a program that reports about the key."""
     db.create_session(f"{source}-{number}", source=source, started_at=2000.0 + number)
     texts = (
@@ -42,7 +42,7 @@ def report_of(db: SessionDB, source: str, number: int) -> None:
         db.append_message(f"{source}-{number}", role, text, timestamp=2000.0 + number)
 
 
-def found(db: SessionDB, **arguments: Any) -> list[str]:
+def found(db: SessionStore, **arguments: Any) -> list[str]:
     answer = json.loads(SessionSearchTool(db).call(arguments, Session("now")))
     return [result["session_id"] for result in answer["results"]]
 
@@ -50,30 +50,30 @@ def found(db: SessionDB, **arguments: Any) -> list[str]:
 @pytest.mark.parametrize(
     "source", [source for source in PROGRAM_SOURCES if source not in ("subagent", "tool")]
 )
-def test_a_persons_session_stands_before_those_of_programs(store: SessionDB, source: str) -> None:
+def test_a_persons_session_stands_before_those_of_programs(store: SessionStore, source: str) -> None:
     for number in range(8):
         report_of(store, source, number)
 
     assert found(store, query=QUESTION)[0] == "person"
-    assert store.search(QUESTION, limit=3)[0].session_id == "person"
+    assert store.past.search(QUESTION, limit=3)[0].session_id == "person"
 
 
-def test_runs_of_a_program_with_nearly_the_same_words_are_one_result(store: SessionDB) -> None:
+def test_runs_of_a_program_with_nearly_the_same_words_are_one_result(store: SessionStore) -> None:
     for number in range(8):
         report_of(store, "cron", number)
 
-    assert len([hit for hit in store.search(QUESTION, limit=10) if hit.source == "cron"]) == 2
+    assert len([hit for hit in store.past.search(QUESTION, limit=10) if hit.source == "cron"]) == 2
 
 
-def test_a_source_that_is_asked_for_is_searched_alone(store: SessionDB) -> None:
+def test_a_source_that_is_asked_for_is_searched_alone(store: SessionStore) -> None:
     report_of(store, "cron", 1)
 
     assert found(store, query=QUESTION, source="cron") == ["cron-1"]
-    assert {hit.source for hit in store.search(QUESTION, source="cron")} == {"cron"}
-    assert "cron" not in {hit.source for hit in store.search(QUESTION, exclude_sources=["cron"])}
+    assert {hit.source for hit in store.past.search(QUESTION, source="cron")} == {"cron"}
+    assert "cron" not in {hit.source for hit in store.past.search(QUESTION, exclude_sources=["cron"])}
 
 
-def test_recent_conversations_are_those_of_persons_unless_a_source_is_asked_for(store: SessionDB) -> None:
+def test_recent_conversations_are_those_of_persons_unless_a_source_is_asked_for(store: SessionStore) -> None:
     for number in range(20):
         report_of(store, "cron", number)
 
@@ -120,7 +120,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("answer", UNKNOWN)
-def test_an_answer_that_knows_nothing_does_not_bury_the_fact(store: SessionDB, answer: str) -> None:
+def test_an_answer_that_knows_nothing_does_not_bury_the_fact(store: SessionStore, answer: str) -> None:
     for number in range(3):
         store.create_session(f"failed-{number}", source="cli", started_at=3000.0 + number)
         store.append_message(f"failed-{number}", "user", QUESTION, timestamp=3000.0 + number)
@@ -129,19 +129,19 @@ def test_an_answer_that_knows_nothing_does_not_bury_the_fact(store: SessionDB, a
         )
 
     assert found(store, query=QUESTION)[0] == "person"
-    assert store.search(QUESTION, limit=1)[0].text == FACT
+    assert store.past.search(QUESTION, limit=1)[0].text == FACT
 
 
-def test_what_is_told_beside_not_knowing_is_an_answer(store: SessionDB) -> None:
+def test_what_is_told_beside_not_knowing_is_an_answer(store: SessionStore) -> None:
     store.create_session("other", source="cli")
     store.append_message("other", "user", "Where is the ladder of the lighthouse?")
     told = "I don't know who took it, but the ladder of the lighthouse is in the red shed."
     store.append_message("other", "assistant", told)
 
-    assert store.search("Where is the ladder of the lighthouse?", limit=1)[0].text == told
+    assert store.past.search("Where is the ladder of the lighthouse?", limit=1)[0].text == told
 
 
-def test_the_same_text_is_one_result_of_the_tool(store: SessionDB) -> None:
+def test_the_same_text_is_one_result_of_the_tool(store: SessionStore) -> None:
     for number in range(6):
         store.create_session(f"again-{number}", source="cli", started_at=3000.0 + number)
         store.append_message(
@@ -153,7 +153,7 @@ def test_the_same_text_is_one_result_of_the_tool(store: SessionDB) -> None:
     assert len(results) == 2
 
 
-def test_calls_and_results_of_memory_tools_are_found_only_by_their_role(store: SessionDB) -> None:
+def test_calls_and_results_of_memory_tools_are_found_only_by_their_role(store: SessionStore) -> None:
     call = {
         "id": "c1",
         "type": "function",
@@ -164,22 +164,22 @@ def test_calls_and_results_of_memory_tools_are_found_only_by_their_role(store: S
     store.append_message("used", "tool", f"results: {FACT}", tool_name="session_search", tool_call_id="c1")
     store.append_message("used", "tool", f"read file: {FACT}", tool_name="read_file", tool_call_id="c2")
 
-    assert {hit.tool_name for hit in store.search("spare key boat house", limit=10)} == {"", "read_file"}
-    by_role = store.search("spare key boat house", role="tool", limit=10)
+    assert {hit.tool_name for hit in store.past.search("spare key boat house", limit=10)} == {"", "read_file"}
+    by_role = store.past.search("spare key boat house", role="tool", limit=10)
     assert {hit.tool_name for hit in by_role} == {"session_search", "read_file"}
 
 
-def test_instructions_of_a_host_are_no_memory(store: SessionDB) -> None:
+def test_instructions_of_a_host_are_no_memory(store: SessionStore) -> None:
     store.create_session("host", source="cli")
     store.append_message("host", "system", f"You are a keeper. {FACT}.")
 
-    assert {hit.session_id for hit in store.search(QUESTION, limit=10)} == {"person"}
-    assert [hit.session_id for hit in store.search(QUESTION, role="system")] == ["host"]
+    assert {hit.session_id for hit in store.past.search(QUESTION, limit=10)} == {"person"}
+    assert [hit.session_id for hit in store.past.search(QUESTION, role="system")] == ["host"]
 
 
 def test_other_owners_messages_do_not_change_a_ranking(tmp_path: Path) -> None:
     def ranking(others: int) -> list[str]:
-        with closing(SessionDB(tmp_path / f"{others}.db")) as db:
+        with closing(SessionStore(tmp_path / f"{others}.db")) as db:
             for number in range(120):
                 db.create_session(f"ann-{number}", user="ann")
                 words = ("boat", "house", "key", "oak", "door", "mill", "spare")
@@ -190,6 +190,6 @@ def test_other_owners_messages_do_not_change_a_ranking(tmp_path: Path) -> None:
                 db.append_message(
                     f"bob-{number}", "user", "oak mill oak mill spare", timestamp=500.0 + number
                 )
-            return [hit.text for hit in db.search("spare oak boat mill", user="ann", limit=20)]
+            return [hit.text for hit in db.past.search("spare oak boat mill", user="ann", limit=20)]
 
     assert ranking(3000) == ranking(0)

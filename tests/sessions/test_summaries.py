@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_core.contract.values import Session
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.summaries import SHARE_BEFORE, summarise_all, window_of
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 
@@ -78,13 +78,13 @@ def test_one_that_fails_or_hangs_costs_its_own_summary_only() -> None:
     release.set()
 
 
-def answer(db: SessionDB, summarise: Any, **given: Any) -> dict[str, Any]:
+def answer(db: SessionStore, summarise: Any, **given: Any) -> dict[str, Any]:
     tool = SessionSearchTool(db, summarise=summarise)
     found: dict[str, Any] = json.loads(tool.call(given, Session("now")))
     return found
 
 
-def test_a_summary_stands_for_the_messages_and_without_one_they_are_shown(db: SessionDB) -> None:
+def test_a_summary_stands_for_the_messages_and_without_one_they_are_shown(db: SessionStore) -> None:
     for topic in ("oak", "elm"):
         db.create_session(topic)
         db.append_message(topic, "user", f"the {topic} table wants oil")
@@ -102,7 +102,7 @@ def test_a_summary_stands_for_the_messages_and_without_one_they_are_shown(db: Se
     assert by_id["elm"]["messages"][0]["content"] == "the elm table wants oil"
 
 
-def test_nothing_is_summed_up_unless_it_is_asked_for_and_there_is_a_model(db: SessionDB) -> None:
+def test_nothing_is_summed_up_unless_it_is_asked_for_and_there_is_a_model(db: SessionStore) -> None:
     db.create_session("oak")
     db.append_message("oak", "user", "the oak table wants oil")
     asked: list[str] = []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.recall.tokens import count_tokens
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.tool import (
     MAX_ANSWER_CHARS,
     MAX_MESSAGE_CHARS,
@@ -23,7 +23,7 @@ ME = Session("now")
 
 
 @pytest.fixture
-def past(db: SessionDB) -> SessionDB:
+def past(db: SessionStore) -> SessionStore:
     """Two past conversations of thirty messages, and the current one."""
     db.delete_session("s1")
     for day, topic in ((1, "walnut"), (2, "maple")):
@@ -37,13 +37,13 @@ def past(db: SessionDB) -> SessionDB:
     return db
 
 
-def call(db: SessionDB, session: Session = ME, **arguments: Any) -> dict[str, Any]:
+def call(db: SessionStore, session: Session = ME, **arguments: Any) -> dict[str, Any]:
     answer = json.loads(SessionSearchTool(db).call(arguments, session))
     assert isinstance(answer, dict)
     return answer
 
 
-def test_without_arguments_it_lists_past_conversations(past: SessionDB) -> None:
+def test_without_arguments_it_lists_past_conversations(past: SessionStore) -> None:
     answer = call(past)
 
     assert (answer["success"], answer["mode"]) == (True, "browse")
@@ -52,7 +52,7 @@ def test_without_arguments_it_lists_past_conversations(past: SessionDB) -> None:
     assert answer["results"][0]["message_count"] == 30
 
 
-def test_a_query_finds_one_hit_a_conversation_with_what_stands_around_it(past: SessionDB) -> None:
+def test_a_query_finds_one_hit_a_conversation_with_what_stands_around_it(past: SessionStore) -> None:
     answer = call(past, query="the walnut table?")
 
     first = answer["results"][0]
@@ -70,24 +70,24 @@ def test_a_query_finds_one_hit_a_conversation_with_what_stands_around_it(past: S
     assert len({r["session_id"] for r in answer["results"]}) == len(answer["results"])
 
 
-def test_a_query_that_finds_nothing_says_so(past: SessionDB) -> None:
+def test_a_query_that_finds_nothing_says_so(past: SessionStore) -> None:
     answer = call(past, query="zyzzyva?")
 
     assert (answer["results"], answer["count"], answer["message"]) == ([], 0, "No matching sessions found.")
 
 
-def test_a_title_comes_first(past: SessionDB) -> None:
+def test_a_title_comes_first(past: SessionStore) -> None:
     answer = call(past, query='"About maple"', limit=1)
 
     assert answer["results"][0]["session_id"] == "maple"
     assert answer["results"][0]["matched_role"] == "session_title"
 
 
-def test_a_query_that_happens_to_be_an_id_is_no_title(past: SessionDB) -> None:
+def test_a_query_that_happens_to_be_an_id_is_no_title(past: SessionStore) -> None:
     assert call(past, query="walnut")["results"][0]["matched_role"] != "session_title"
 
 
-def test_the_current_lineage_and_tool_sessions_are_left_out(past: SessionDB) -> None:
+def test_the_current_lineage_and_tool_sessions_are_left_out(past: SessionStore) -> None:
     past.create_session("child", parent_id="now", relation="delegation")
     past.append_message("child", "user", "walnut in the child")
     past.create_session("hidden", "tool")
@@ -97,7 +97,7 @@ def test_the_current_lineage_and_tool_sessions_are_left_out(past: SessionDB) -> 
     assert {r["session_id"] for r in call(past)["results"]} == {"walnut", "maple"}
 
 
-def test_what_a_compression_took_out_of_the_context_is_found(past: SessionDB) -> None:
+def test_what_a_compression_took_out_of_the_context_is_found(past: SessionStore) -> None:
     fact = past.append_message("now", "user", "the walnut table cost 40 crowns")
     past.end_session("now", "compression")
     past.create_session("later", parent_id="now", relation="compression")
@@ -112,15 +112,15 @@ def test_what_a_compression_took_out_of_the_context_is_found(past: SessionDB) ->
         assert not call(past, session, session_id="later")["success"]
 
 
-def test_a_session_of_which_the_model_sees_a_part_is_searched_too(past: SessionDB) -> None:
-    past.set_meta("left_out:now", "1")
+def test_a_session_of_which_the_model_sees_a_part_is_searched_too(past: SessionStore) -> None:
+    past.meta.set("left_out:now", "1")
 
     assert "now" in {one["session_id"] for one in call(past, query="walnut table")["results"]}
     past.delete_session("now")
-    assert past.get_meta("left_out:now") is None
+    assert past.meta.get("left_out:now") is None
 
 
-def test_scrolling_shows_the_messages_around_one(past: SessionDB) -> None:
+def test_scrolling_shows_the_messages_around_one(past: SessionStore) -> None:
     anchor = past.get_messages("walnut")[10].id
 
     answer = call(past, session_id="walnut", around_message_id=anchor, window=2, query="ignored")
@@ -133,13 +133,13 @@ def test_scrolling_shows_the_messages_around_one(past: SessionDB) -> None:
 @pytest.mark.parametrize(
     ("given", "used"), [(0, 1), (-5, 1), (99, 20), ("7", 7), ("many", 5), (None, 5), (True, 5)]
 )
-def test_the_window_is_kept_between_one_and_twenty(past: SessionDB, given: object, used: int) -> None:
+def test_the_window_is_kept_between_one_and_twenty(past: SessionStore, given: object, used: int) -> None:
     anchor = past.get_messages("walnut")[10].id
 
     assert call(past, session_id="walnut", around_message_id=anchor, window=given)["window"] == used
 
 
-def test_scrolling_finds_a_message_that_lies_in_a_child_session(past: SessionDB) -> None:
+def test_scrolling_finds_a_message_that_lies_in_a_child_session(past: SessionStore) -> None:
     past.end_session("walnut", "compression")
     past.create_session("walnut2", parent_id="walnut", relation="compression")
     anchor = past.append_message("walnut2", "user", "later")
@@ -150,7 +150,7 @@ def test_scrolling_finds_a_message_that_lies_in_a_child_session(past: SessionDB)
     assert "rebound" in answer["warning"]
 
 
-def test_scrolling_in_the_current_conversation_is_refused(past: SessionDB) -> None:
+def test_scrolling_in_the_current_conversation_is_refused(past: SessionStore) -> None:
     anchor = past.get_messages("now")[0].id
 
     answer = call(past, session_id="now", around_message_id=anchor)
@@ -173,7 +173,7 @@ def test_scrolling_in_the_current_conversation_is_refused(past: SessionDB) -> No
     ],
 )
 def test_a_call_that_cannot_be_answered_says_why(
-    past: SessionDB, arguments: dict[str, Any], error: str
+    past: SessionStore, arguments: dict[str, Any], error: str
 ) -> None:
     answer = call(past, **arguments)
 
@@ -181,7 +181,7 @@ def test_a_call_that_cannot_be_answered_says_why(
     assert answer["error"] == error
 
 
-def test_reading_a_long_session_leaves_its_middle_out(past: SessionDB) -> None:
+def test_reading_a_long_session_leaves_its_middle_out(past: SessionStore) -> None:
     for number in range(30, 50):
         past.append_message("walnut", "user", f"walnut chat {number}")
 
@@ -192,7 +192,7 @@ def test_reading_a_long_session_leaves_its_middle_out(past: SessionDB) -> None:
     assert call(past, session_id="maple")["truncated"] is False
 
 
-def test_long_content_is_cut_with_its_length(past: SessionDB) -> None:
+def test_long_content_is_cut_with_its_length(past: SessionStore) -> None:
     past.append_message("maple", "assistant", "syrup \x1b[31m" + "x" * 9_000, tool_calls=[{"a": "y" * 9_000}])
 
     (message,) = [m for m in call(past, session_id="maple")["messages"] if m["content"].startswith("syrup")]
@@ -203,7 +203,7 @@ def test_long_content_is_cut_with_its_length(past: SessionDB) -> None:
     assert len(message["tool_calls"]) <= 4_000
 
 
-def test_of_a_long_message_a_search_shows_the_part_that_answers(past: SessionDB) -> None:
+def test_of_a_long_message_a_search_shows_the_part_that_answers(past: SessionStore) -> None:
     page = (
         "filler \x1b[31m" * 2_000 + "The walnut wood came from Ostrava in a green van. " + "filler " * 2_000
     )
@@ -219,7 +219,7 @@ def test_of_a_long_message_a_search_shows_the_part_that_answers(past: SessionDB)
     assert (message["content_truncated"], message["original_content_chars"]) == (True, len(text))
 
 
-def test_of_a_long_message_that_answers_at_its_start_a_search_shows_the_start(past: SessionDB) -> None:
+def test_of_a_long_message_that_answers_at_its_start_a_search_shows_the_start(past: SessionStore) -> None:
     past.append_message(
         "walnut", "assistant", "The wood of the green van came from Ostrava. " + "fill " * 2_000
     )
@@ -231,7 +231,7 @@ def test_of_a_long_message_that_answers_at_its_start_a_search_shows_the_start(pa
     assert "content_start" not in message
 
 
-def test_rewound_messages_are_in_no_answer(past: SessionDB) -> None:
+def test_rewound_messages_are_in_no_answer(past: SessionStore) -> None:
     messages = past.get_messages("walnut")
     past.rewind("walnut", messages[14].id)
 
@@ -241,7 +241,7 @@ def test_rewound_messages_are_in_no_answer(past: SessionDB) -> None:
     assert "wants oil" not in json.dumps(call(past, session_id="walnut", around_message_id=messages[13].id))
 
 
-def test_users_of_a_platform_see_their_own_sessions_only(past: SessionDB) -> None:
+def test_users_of_a_platform_see_their_own_sessions_only(past: SessionStore) -> None:
     mine, yours = (
         Session("m", platform="telegram", user_id="1"),
         Session("y", platform="telegram", user_id="2"),
@@ -255,7 +255,7 @@ def test_users_of_a_platform_see_their_own_sessions_only(past: SessionDB) -> Non
     assert call(past, yours, session_id="mine", around_message_id=anchor)["success"] is False
 
 
-def test_a_title_leads_to_ones_own_session_also_when_another_user_has_it_too(past: SessionDB) -> None:
+def test_a_title_leads_to_ones_own_session_also_when_another_user_has_it_too(past: SessionStore) -> None:
     mine = Session("m", platform="telegram", user_id="1")
     for name, user in (("mine", mine.owner), ("yours", "telegram:2")):
         past.create_session(name, "telegram", user=user, title="The boat")
@@ -265,7 +265,7 @@ def test_a_title_leads_to_ones_own_session_also_when_another_user_has_it_too(pas
     assert [(r["session_id"], r["matched_role"]) for r in found] == [("mine", "session_title")]
 
 
-def test_a_chat_that_names_no_user_sees_its_own_sessions_only(past: SessionDB) -> None:
+def test_a_chat_that_names_no_user_sees_its_own_sessions_only(past: SessionStore) -> None:
     group, other = (Session(f"in-{chat}", platform="telegram", chat_id=chat) for chat in ("7", "8"))
     namesake = Session("y", platform="telegram", user_id="7")
     past.create_session("ours", "telegram", user=group.owner)
@@ -278,7 +278,7 @@ def test_a_chat_that_names_no_user_sees_its_own_sessions_only(past: SessionDB) -
         assert call(past, somebody, query="walnut")["results"] == call(past, somebody)["results"] == []
 
 
-def test_roles_limit_and_sort_are_obeyed(past: SessionDB) -> None:
+def test_roles_limit_and_sort_are_obeyed(past: SessionStore) -> None:
     past.append_message("maple", "tool", "table saw", tool_name="shop")
 
     assert (
@@ -292,7 +292,7 @@ def test_roles_limit_and_sort_are_obeyed(past: SessionDB) -> None:
 
 
 def test_without_a_store_the_answer_is_a_clear_error() -> None:
-    def broken() -> SessionDB:
+    def broken() -> SessionStore:
         raise DatabaseUnavailable("can't use 'state.db': disk I/O error", "check the disk")
 
     for tool in (SessionSearchTool(None), SessionSearchTool(broken)):
@@ -305,7 +305,7 @@ def test_without_a_store_the_answer_is_a_clear_error() -> None:
 
 def test_a_damaged_store_answers_with_an_error(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_bytes(b"no database at all " * 100)
-    db = SessionDB(tmp_path / "state.db")
+    db = SessionStore(tmp_path / "state.db")
 
     assert "damaged" in call(db, query="x")["error"]
     db.close()
@@ -319,7 +319,7 @@ ANYTHING = st.recursive(
 NAMES = st.sampled_from(sorted(SESSION_SEARCH_SCHEMA["parameters"]["properties"]))
 
 
-def test_what_a_model_sends_as_a_number_is_looked_for_as_it_stands(past: SessionDB) -> None:
+def test_what_a_model_sends_as_a_number_is_looked_for_as_it_stands(past: SessionStore) -> None:
     past.create_session("4711")
     past.append_message("4711", "user", "the parcel is 90210")
 
@@ -331,13 +331,13 @@ def test_what_a_model_sends_as_a_number_is_looked_for_as_it_stands(past: Session
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(arguments=ANYTHING | st.dictionaries(NAMES, ANYTHING | st.sampled_from(["walnut", 3, "maple"])))
-def test_arguments_of_any_type_never_raise(past: SessionDB, arguments: object) -> None:
+def test_arguments_of_any_type_never_raise(past: SessionStore, arguments: object) -> None:
     answer = json.loads(SessionSearchTool(past).call(arguments, ME))
 
     assert isinstance(answer["success"], bool)
 
 
-def test_ten_hits_as_an_index_cost_little_and_say_where_to_read_on(db: SessionDB) -> None:
+def test_ten_hits_as_an_index_cost_little_and_say_where_to_read_on(db: SessionStore) -> None:
     for number in range(12):
         db.create_session(f"session-{number:032d}", title=f"Kumquats part {number} of a long series of talks")
         db.append_message(
@@ -355,7 +355,7 @@ def test_ten_hits_as_an_index_cost_little_and_say_where_to_read_on(db: SessionDB
     assert read["success"]
 
 
-def test_detail_decides_how_much_of_a_hit_is_shown(past: SessionDB) -> None:
+def test_detail_decides_how_much_of_a_hit_is_shown(past: SessionStore) -> None:
     (full,), (snippet,), (index,) = (
         call(past, query="walnut table", limit=1, detail=d)["results"] for d in ("full", "snippet", "index")
     )
@@ -365,7 +365,7 @@ def test_detail_decides_how_much_of_a_hit_is_shown(past: SessionDB) -> None:
     assert call(past, query="walnut table", limit=1, detail=7)["results"] == [full]
 
 
-def test_a_full_answer_keeps_to_its_size_and_shows_the_match_whole(db: SessionDB) -> None:
+def test_a_full_answer_keeps_to_its_size_and_shows_the_match_whole(db: SessionStore) -> None:
     for session in "abcdef":
         db.create_session(session)
         for number in range(15):
@@ -380,7 +380,7 @@ def test_a_full_answer_keeps_to_its_size_and_shows_the_match_whole(db: SessionDB
         assert len(anchor["content"]) == MAX_MESSAGE_CHARS
 
 
-def test_time_and_source_narrow_a_search(past: SessionDB) -> None:
+def test_time_and_source_narrow_a_search(past: SessionStore) -> None:
     past.create_session("telegram-1", "telegram")
     past.append_message("telegram-1", "user", "maple syrup", timestamp=5 * 86_400.0)
 
@@ -398,7 +398,7 @@ def test_time_and_source_narrow_a_search(past: SessionDB) -> None:
     assert call(past, query="maple", after="soon")["success"] is False
 
 
-def test_words_for_a_time_count_from_the_clock_of_the_session(past: SessionDB) -> None:
+def test_words_for_a_time_count_from_the_clock_of_the_session(past: SessionStore) -> None:
     past.create_session("later")
     past.append_message("later", "user", "maple syrup", timestamp=40 * 86_400.0)
     tool = SessionSearchTool(past)
@@ -411,7 +411,7 @@ def test_words_for_a_time_count_from_the_clock_of_the_session(past: SessionDB) -
     assert found(None, after="3 days ago") == []
 
 
-def test_a_result_tells_the_time_of_its_message(past: SessionDB) -> None:
+def test_a_result_tells_the_time_of_its_message(past: SessionStore) -> None:
     past.create_session("long", started_at=86_400.0)
     past.append_message("long", "user", "something else", timestamp=86_400.0)
     past.append_message("long", "user", "maple syrup", timestamp=50 * 86_400.0)
@@ -423,24 +423,24 @@ def test_a_result_tells_the_time_of_its_message(past: SessionDB) -> None:
     assert result["started_at"].startswith("January 02, 1970")
 
 
-def test_the_first_time_is_the_oldest_of_the_good_answers(past: SessionDB) -> None:
+def test_the_first_time_is_the_oldest_of_the_good_answers(past: SessionStore) -> None:
     for day in (30, 10, 20):
         past.create_session(f"ride-{day}")
         past.append_message(f"ride-{day}", "user", "I rode a horse at the farm", timestamp=day * 86_400.0)
 
     def found(query: str) -> str:
-        return str(past.search(query)[0].session_id)
+        return str(past.past.search(query)[0].session_id)
 
     assert found("when did I first ride a horse?") == "ride-10"
     assert found("when did I ride a horse?") == "ride-30"
 
 
-def test_an_answer_is_text_that_can_be_sent_whatever_was_asked(past: SessionDB) -> None:
+def test_an_answer_is_text_that_can_be_sent_whatever_was_asked(past: SessionStore) -> None:
     for arguments in ({"query": "\ud83d table"}, {"session_id": "\ud83d"}):
         SessionSearchTool(past).call(arguments, ME).encode()
 
 
-def test_what_a_compression_carried_along_can_be_scrolled_around(past: SessionDB) -> None:
+def test_what_a_compression_carried_along_can_be_scrolled_around(past: SessionStore) -> None:
     past.create_session("shorter", parent_id="walnut", relation="compression")
     copied = past.append_message("shorter", "user", "walnut chat 28", copied=True)
     past.append_message("shorter", "assistant", "after it")

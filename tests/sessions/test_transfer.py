@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from hermes_core.errors import SessionError
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import calls_as_text
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.transfer import import_session, session_document
 
 
-def store(db: SessionDB) -> None:
+def store(db: SessionStore) -> None:
     db.create_session(
         "s1",
         "telegram",
@@ -43,16 +43,16 @@ def store(db: SessionDB) -> None:
     db.append_turn("s1", [{"role": "user", "content": "no"}, {"role": "assistant", "content": "ok"}], "t2", 2)
     db.rewind("s1", db.get_messages("s1")[4].id)
     db.append_turn("s1", [{"role": "user", "content": "And the stove?"}], "t3", 2)
-    db.add_usage("s1", input_tokens=12, cost_usd=0.5)
-    db.set_mark("s1", "pinned")
+    db.meta.add_usage("s1", input_tokens=12, cost_usd=0.5)
+    db.meta.set_mark("s1", "pinned")
     db.end_session("s1", "close", at=99.0)
     db.create_session("s2", "telegram", user="telegram:42", parent_id="s1", relation="branch")
 
 
-def test_an_export_comes_back_without_loss(db: SessionDB, tmp_path: Path) -> None:
+def test_an_export_comes_back_without_loss(db: SessionStore, tmp_path: Path) -> None:
     store(db)
     documents = [json.loads(json.dumps(session_document(db, name))) for name in ("s1", "s2")]
-    other = SessionDB(tmp_path / "other.db")
+    other = SessionStore(tmp_path / "other.db")
     assert [import_session(other, document) for document in documents] == ["imported", "imported"]
     for document in documents:  # nobody here said what a file says
         for message in document["messages"]:
@@ -61,13 +61,13 @@ def test_an_export_comes_back_without_loss(db: SessionDB, tmp_path: Path) -> Non
     assert other.get_session("s1") == db.get_session("s1")
     assert other.check() == []
     for query in ("tent", "天幕", "cellar", "stove"):
-        assert [hit.text for hit in other.search(query)] == [hit.text for hit in db.search(query)]
-    assert other.search('"no"') == []
-    assert [turn.turn.id for turn in other.complete_turns()] == ["t1", "t3"]
+        assert [hit.text for hit in other.past.search(query)] == [hit.text for hit in db.past.search(query)]
+    assert other.past.search('"no"') == []
+    assert [turn.turn.id for turn in other.turns.complete()] == ["t1", "t3"]
     other.close()
 
 
-def test_what_is_here_already_stays_as_it_is(db: SessionDB) -> None:
+def test_what_is_here_already_stays_as_it_is(db: SessionStore) -> None:
     store(db)
     document = session_document(db, "s1")
     assert import_session(db, document) == "present"
@@ -77,7 +77,7 @@ def test_what_is_here_already_stays_as_it_is(db: SessionDB) -> None:
     assert session_document(db, "s1") == before
 
 
-def test_a_title_that_is_taken_gets_a_number(db: SessionDB) -> None:
+def test_a_title_that_is_taken_gets_a_number(db: SessionStore) -> None:
     store(db)
     document = session_document(db, "s1")
     db.delete_session("s1")
@@ -110,7 +110,7 @@ def test_a_title_that_is_taken_gets_a_number(db: SessionDB) -> None:
         lambda d: {**d, "meta": 4},
     ],
 )
-def test_a_document_that_is_no_session_is_refused_whole(db: SessionDB, change: Any) -> None:
+def test_a_document_that_is_no_session_is_refused_whole(db: SessionStore, change: Any) -> None:
     store(db)
     document = session_document(db, "s1")
     db.delete_session("s1")
@@ -133,12 +133,12 @@ def test_a_document_that_is_no_session_is_refused_whole(db: SessionDB, change: A
     ],
 )
 def test_json_that_its_readers_can_not_use_is_refused_in_a_line(
-    db: SessionDB, tmp_path: Path, column: str, value: object
+    db: SessionStore, tmp_path: Path, column: str, value: object
 ) -> None:
     store(db)
     document = session_document(db, "s1")
     (document["session"] if column == "identity" else document["messages"][0])[column] = value
-    other = SessionDB(tmp_path / "other.db")
+    other = SessionStore(tmp_path / "other.db")
     with pytest.raises(SessionError) as caught:
         import_session(other, document)
     assert repr(column) in str(caught.value)
@@ -148,11 +148,11 @@ def test_json_that_its_readers_can_not_use_is_refused_in_a_line(
 
 
 def test_calls_that_a_host_stored_in_another_form_come_back_and_can_be_shown(
-    db: SessionDB, tmp_path: Path
+    db: SessionStore, tmp_path: Path
 ) -> None:
     db.create_session("s1", "cli")
     db.append_message("s1", "assistant", "", tool_calls=["look()", {"arguments": "x"}])
-    other = SessionDB(tmp_path / "other.db")
+    other = SessionStore(tmp_path / "other.db")
     assert import_session(other, session_document(db, "s1")) == "imported"
     assert other.get_messages("s1")[0].tool_calls == db.get_messages("s1")[0].tool_calls
     assert calls_as_text('[{"function": 5}]') == '[{"function": 5}]'

@@ -98,8 +98,10 @@ def test_the_tokens_of_a_day_are_added_up_for_each_user_and_forgotten_with_them(
     turn(memory, "mine", 1)
     turn(memory, "mine", 2)
     turn(memory, "theirs", 1, platform="telegram", user_id="42")
-    memory.sessions.add_usage("mine", input_tokens=400, cache_read_tokens=100, output_tokens=7, cost_usd=0.1)
-    memory.sessions.add_usage("mine", input_tokens=400, cache_read_tokens=300)
+    memory.sessions.meta.add_usage(
+        "mine", input_tokens=400, cache_read_tokens=100, output_tokens=7, cost_usd=0.1
+    )
+    memory.sessions.meta.add_usage("mine", input_tokens=400, cache_read_tokens=300)
     (usage,) = daily_usage(memory.sessions.database)
     assert (usage.turns, usage.input_tokens, usage.cache_share, usage.output_tokens) == (2, 800, 0.5, 7)
     assert usage.recall_tokens > 0

@@ -92,7 +92,7 @@ def search(
     snippets: bool = True,
     distinct: Distinct = "",
 ) -> list[SearchHit]:
-    """Return the messages that answer a question best; see `SessionDB.search`.
+    """Return the messages that answer a question best; see `PastSessions.search`.
 
     Args:
         index: The search index of the store.
@@ -218,10 +218,10 @@ def search_plainly(
             WHERE {condition} AND words >= ? ORDER BY {ranking} m.timestamp {direction}, m.id {direction} LIMIT ?""",
         (*likes, *parameters, 2 if proactive else 1, limit),
     ).fetchall()
-    return [_hit(row, row["words"] / len(likes), around_first(row["content"], analysis)) for row in rows]
+    return [_hit(row, row["words"] / len(likes), _around_first(row["content"], analysis)) for row in rows]
 
 
-def around_first(text: str, analysis: Analysis) -> str:
+def _around_first(text: str, analysis: Analysis) -> str:
     """Return the part of a text around the first word of the question in it, without the search index."""
     lowered = text.lower()
     places = [at for term in analysis.terms if (at := lowered.find(term.text.lower())) >= 0]
@@ -268,11 +268,21 @@ def _relevant(lookup: Lookup, scores: Mapping[Place, float], order: Order) -> li
     return sorted(relevant, key=lookup.holding.__getitem__, reverse=order == "newest")
 
 
-def snippet_of(database: Engine, analysis: Analysis, message_id: int) -> str:
-    """Return the part of a message that matches the question; "" if the message doesn't exist."""
+def snippet_of(database: Engine, analysis: Analysis, message_id: int, by_words: bool) -> str:
+    """Return the part of a message that matches the question; "" if the message doesn't exist.
+
+    Args:
+        by_words: False if the search index can't be used, so that the question's words are sought as they are.
+    """
     sql = "SELECT content, tool_calls FROM messages WHERE id = ? AND position IS NOT NULL"
     row = database.execute(sql, (message_id,)).fetchone()
-    return _snippet(row, [match_of(term) for term in analysis.terms]) if row else ""
+    if row is None:
+        return ""
+    return (
+        _snippet(row, [match_of(term) for term in analysis.terms])
+        if by_words
+        else _around_first(row[0], analysis)
+    )
 
 
 def _snippet(row: Any, matches: Sequence[Match]) -> str:

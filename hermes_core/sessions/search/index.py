@@ -71,10 +71,10 @@ IndexedRow = tuple[int, str, str]
 
 
 class Fts5Index:
-    """Both full-text indexes of a state.db, as a `SearchIndex`."""
+    """Both full-text indexes of a state.db, as a `SearchIndex`. `resets` counts the calls of `reset` that made them anew."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._database, self.resets = database, 0
 
     def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  the protocol's
         """Return no columns: the indexes are tables of their own."""
@@ -133,6 +133,7 @@ class Fts5Index:
         log.warning("the search index of %s is damaged and is built again: %s", self._database.label, exc)
         with self._database.transaction() as connection:
             reset_indexes(connection, damaged=True)
+        self.resets += 1
 
     def free_lost_pages(self) -> None:
         """Free the pages of an index that was too damaged to be dropped."""
@@ -247,7 +248,7 @@ def _derived(connection: sqlite3.Connection, message_id: int | None = None) -> I
         elif _lacks_table(exc):
             reset_indexes(connection)
         else:
-            raise  # a damaged page: SQLite refuses the rest of this transaction, see `SessionDB.with_index`
+            raise  # a damaged page: SQLite refuses the rest of this transaction, see `SessionStore.with_index`
 
 
 def _can_create(connection: sqlite3.Connection) -> bool:

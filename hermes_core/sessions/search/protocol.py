@@ -55,7 +55,13 @@ HAS_TEXT = f"""
 
 
 class SearchIndex(Protocol):
-    """The index over the words of stored messages. It changes in the transaction that changes the messages."""
+    """The index over the words of stored messages. It changes in the transaction that changes the messages.
+
+    Attributes:
+        resets: Number of calls of `reset` that made the index anew.
+    """
+
+    resets: int
 
     def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return further columns for the row of a new message, made from its columns. No text raises an error."""

@@ -234,7 +234,7 @@ def test_a_stream_that_fails_or_is_left_reaches_no_provider(tmp_path: Path) -> N
     with open_memory(tmp_path, provider=ledger) as memory:
         asyncio.run(talk(memory))
         memory.flush()
-        assert memory.sessions.search("Broken") == []
+        assert memory.sessions.past.search("Broken") == []
     assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("Whole tea", "One two")]
 
 

@@ -209,7 +209,7 @@ def test_a_run_that_the_caller_stops_early_is_not_stored(tmp_path: Path) -> None
         asyncio.run(stop())
         memory.flush()
         assert ledger.turns == []
-        assert memory.sessions.search("Half tea") == []
+        assert memory.sessions.past.search("Half tea") == []
 
 
 def test_a_cancelled_run_is_not_stored(tmp_path: Path) -> None:

@@ -455,7 +455,7 @@ def test_items_can_be_removed_one_by_one(tmp_path: Path) -> None:
 
     with open_memory(tmp_path) as memory:
         asyncio.run(pop(memory))
-        assert memory.sessions.search("picture") == []
+        assert memory.sessions.past.search("picture") == []
 
 
 def test_a_cleared_session_is_empty_and_goes_on(tmp_path: Path) -> None:

@@ -534,7 +534,7 @@ class Agent:
             self._life.attempt(
                 "notifying providers of the turn",
                 lambda: memory.manager.on_turn_start(
-                    memory.sessions.last_turn_number(session.id) + 1, text, session, author=author
+                    memory.sessions.turns.last_number(session.id) + 1, text, session, author=author
                 ),
             )
             return None
@@ -579,7 +579,7 @@ class Agent:
         sessions = self.memory.sessions
         with sessions.transaction():  # both in one commit: a commit is a wait for the disk
             if usage != Usage():
-                sessions.add_usage(
+                sessions.meta.add_usage(
                     self.session.id,
                     input_tokens=usage.prompt,
                     output_tokens=usage.completion,

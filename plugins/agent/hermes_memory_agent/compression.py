@@ -22,8 +22,8 @@ from hermes_core.errors import ModelError
 from hermes_core.safety.origin import in_scope, lowest, may_command
 from hermes_core.safety.templates import without_turns
 from hermes_core.safety.terminal import counted
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import meta_key, read_meta, text_of, turn_ref
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_agent.answer import HIDDEN, ORIGIN, ChatMessage, Messages
 from hermes_memory_agent.cancel import Cancel
 from hermes_memory_agent.model import ChatModel, ask_without_tools
@@ -554,14 +554,14 @@ class ContextUsage:
             "to what the model has, enable fewer toolsets, or shorten AGENTS.md"
         )
 
-    def load(self, sessions: SessionDB, session_id: str, messages: list[ChatMessage]) -> list[ChatMessage]:
+    def load(self, sessions: SessionStore, session_id: str, messages: list[ChatMessage]) -> list[ChatMessage]:
         """Load the use of the context that is stored with a session.
 
         Return `messages` with a note in place of the messages that a compression left out. Values that were stored for
         a model with another context length are ignored, and all messages are returned.
         """
         key = meta_key("fullness", session_id)
-        text = sessions.get_meta(key)
+        text = sessions.meta.get(key)
         whole, server_tokens, after_attempt, start, number = read_meta(key, text, _parse_usage, _NO_USAGE)
         self.reset()
         self._stored = (session_id, text if text and whole else "")
@@ -574,7 +574,7 @@ class ContextUsage:
         note = left_out_note(messages[start : start + number])
         return hide_summary(messages, replace_range(messages, SummaryRange(start, start + number), note))
 
-    def save(self, sessions: SessionDB, session_id: str) -> None:
+    def save(self, sessions: SessionStore, session_id: str) -> None:
         """Store the use of the context with the session, if it changed and the next agent needs it.
 
         The next agent needs it after an attempt to compress, or if the context is half full. Also store, for
@@ -593,8 +593,8 @@ class ContextUsage:
         session, before = self._stored
         if text != (before if session == session_id else ""):
             with sessions.transaction():
-                sessions.set_meta(meta_key("fullness", session_id), text or json.dumps(_NO_USAGE))
-                sessions.set_meta(meta_key("left_out", session_id), "1" if self.omitted_range[1] else "")
+                sessions.meta.set(meta_key("fullness", session_id), text or json.dumps(_NO_USAGE))
+                sessions.meta.set(meta_key("left_out", session_id), "1" if self.omitted_range[1] else "")
         self._stored = (session_id, text)
 
 

@@ -349,7 +349,7 @@ class AutoCurator:
             return False
         entries = store.entries(target)
         key = _meta_key(store, target)
-        last_time, last_hash = read_meta(key, self._memory.sessions.get_meta(key), _parse_last, (0.0, ""))
+        last_time, last_hash = read_meta(key, self._memory.sessions.meta.get(key), _parse_last, (0.0, ""))
         is_old = self._clock() - last_time >= self._memory.config.curator.hours * 3600
         return is_old and len(entries) >= MIN_ENTRIES and last_hash != _hash(entries)
 
@@ -390,7 +390,7 @@ class AutoCurator:
 
     def _record(self, store: MemoryStore, target: MemoryTarget) -> None:
         value = json.dumps([self._clock(), _hash(store.entries(target))])
-        self._memory.sessions.set_meta(_meta_key(store, target), value)
+        self._memory.sessions.meta.set(_meta_key(store, target), value)
 
 
 def _parse_last(text: str) -> tuple[float, str]:

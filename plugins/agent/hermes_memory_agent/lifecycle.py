@@ -386,11 +386,11 @@ class SessionLifecycle:
 
         def is_due() -> bool:
             sessions, key = self.memory.sessions, meta_key("cadence", self.session.id)
-            turns, stored = sessions.turn_count(self.session.id), sessions.get_session(self.session.id)
+            turns, stored = sessions.turns.count(self.session.id), sessions.get_session(self.session.id)
             idle = self.clock() - stored.last_active if stored is not None else 0.0
-            if turns - read_meta(key, sessions.get_meta(key), int, 0) < turns_between or idle < pause:
+            if turns - read_meta(key, sessions.meta.get(key), int, 0) < turns_between or idle < pause:
                 return False
-            sessions.set_meta(key, str(turns))
+            sessions.meta.set(key, str(turns))
             return True
 
         return bool(self.attempt("reading the cadence", is_due))
@@ -403,10 +403,10 @@ class SessionLifecycle:
         """
         sessions, message, ref = self.memory.sessions, turn.chat()[0], turn.messages[0]["ref"]
         with sessions.transaction():
-            sessions.delete_copy(self.session.id, ref)
+            sessions.turns.delete_copy(self.session.id, ref)
             store_message(self.memory, self.session.id, message, ref, turn.author)
             if sessions.get_session(old_id) is not None:
-                sessions.withdraw(old_id, turn.message_id)
+                sessions.turns.withdraw(old_id, turn.message_id)
         self.history = [other for other in self.history if other.get(HIDDEN) != ref]
 
     def write_prompt(self, session: Session) -> None:
@@ -483,7 +483,7 @@ class SessionLifecycle:
         return redact(interruptible(ask, self.guard.cancel, "agent-pre-compress"))
 
     def _notify_end(self, session: Session, reason: EndReason) -> None:
-        if self.skip_memory or not self.memory.sessions.turn_count(session.id):
+        if self.skip_memory or not self.memory.sessions.turns.count(session.id):
             return
         last = self.memory.sessions.last_message_id(session.id)
         self.memory.manager.on_session_end(session, reason, last)
@@ -527,7 +527,7 @@ class SessionLifecycle:
                     self._lease.hold()  # a machine that was suspended meanwhile must not end the session a second time
                 stored = sessions.get_session(old.id)  # None if another process has deleted it meanwhile
                 if messages and stored:
-                    title = sessions.next_title(stored.title, user=stored.user)
+                    title = sessions.meta.next_title(stored.title, user=stored.user)
                     self._create_row(new, old.id, "compression" if compressing else "branch", title)
                 else:
                     self._create_row(new, "", "")
@@ -601,13 +601,13 @@ class SessionLifecycle:
         """
         sessions = self.memory.sessions
         key, last = meta_key("flushed", session.id), str(sessions.last_message_id(session.id))
-        if self.skip_memory or (not goes_on and sessions.get_meta(key) == last):
+        if self.skip_memory or (not goes_on and sessions.meta.get(key) == last):
             return
         timeout = deadline - time.monotonic() - RESERVED_AFTER_FLUSH_S
         self.renew_prompt()
         done = self.reviewer.flush(session, self.prompt, self.history, self.guard.cancel, timeout)
         if done and not goes_on:
-            sessions.set_meta(key, last)
+            sessions.meta.set(key, last)
 
     def _cannot_shorten(self) -> bool:
         """Return True if the compressor has a method `can_shorten`, and it returns False for the conversation."""
@@ -651,12 +651,12 @@ class SessionLifecycle:
         return None
 
     def _restore_prompt(self, session: Session) -> None:
-        self.prompt = self.memory.sessions.system_prompt(session.id)
+        self.prompt = self.memory.sessions.meta.system_prompt(session.id)
         if not self.prompt or self.is_outdated(session, self.prompt):
             self.write_prompt(session)
 
     def _keep_prompt(self, session: Session) -> None:
-        self.memory.sessions.set_system_prompt(session.id, self.prompt)
+        self.memory.sessions.meta.set_system_prompt(session.id, self.prompt)
 
     def _store_prompt(self, session: Session, *, replaces: str = "") -> None:
         """Store the system prompt with the session; if another prompt is stored already, use that one instead.
@@ -671,10 +671,10 @@ class SessionLifecycle:
         with sessions.transaction():
             if sessions.get_session(session.id) is None:
                 self._create(session)
-            stored = sessions.system_prompt(session.id)
+            stored = sessions.meta.system_prompt(session.id)
             if stored in ("", replaces):
                 stored = ""
-                sessions.set_system_prompt(session.id, self.prompt)
+                sessions.meta.set_system_prompt(session.id, self.prompt)
             self.prompt = stored or self.prompt
 
     def _notify_compressor_start(self, session: Session, reason: str) -> None:

@@ -166,7 +166,7 @@ class Reviewer:
         if not self._interval:
             return
         key, turns = self._key_and_turns(session)
-        turns_before = read_meta(key, self._memory.sessions.get_meta(key), int, None)
+        turns_before = read_meta(key, self._memory.sessions.meta.get(key), int, None)
         if turns_before is None:
             self._turns_since_memory = min(turns_since_memory(history, turns), turns)
             return
@@ -178,7 +178,7 @@ class Reviewer:
         """Store the number of turns since the last memory tool call, for the next agent in the conversation."""
         if self._interval:
             key, turns = self._key_and_turns(session)
-            self._memory.sessions.set_meta(key, str(turns - self._turns_since_memory))
+            self._memory.sessions.meta.set(key, str(turns - self._turns_since_memory))
 
     def count_turn(self, session: Session, used_memory: bool) -> bool:
         """Count an answered turn; return True if enough turns have passed since the last memory tool call for a review.
@@ -312,7 +312,7 @@ class Reviewer:
         The key belongs to the first session of the conversation, so that the count survives a compression.
         """
         sessions, ids = self._memory.sessions, [session.id, *compression_ancestors(self._memory, session)]
-        return meta_key("reviewed", ids[-1]), sum(map(sessions.turn_count, ids))
+        return meta_key("reviewed", ids[-1]), sum(map(sessions.turns.count, ids))
 
     def _is_long(self, session: Session, history: Messages, min_turns: int) -> bool:
         """Return True if the conversation has at least `min_turns` complete turns.

@@ -297,13 +297,13 @@ def rewind_session(memory: Memory, session_id: str, message_id: int) -> list[str
     turns = sessions.rewind(session_id, message_id)
     stored, removed = sessions.get_session(session_id), titles_before - _default_titles(memory, session_id)
     if stored is not None and {stored.title, re.sub(r" #\d+$", "", stored.title)} & removed:
-        sessions.set_title(session_id, "")
+        sessions.meta.set_title(session_id, "")
     return turns
 
 
 def set_default_title(memory: Memory, session_id: str, text: str) -> None:
     """Give a session without a title the beginning of `text` as its title."""
-    memory.sessions.set_default_title(session_id, title_of(text))
+    memory.sessions.meta.set_default_title(session_id, title_of(text))
 
 
 def title_of(text: str) -> str:

@@ -250,7 +250,7 @@ class AnyLife(RuleBasedStateMachine):
     def what_was_said_is_found(self) -> None:
         for said in self.said:
             if not (said.undone or said.deleted):
-                assert self.memory.sessions.search(said.word), f"{said} is lost"
+                assert self.memory.sessions.past.search(said.word), f"{said} is lost"
 
     def the_provider_heard_of_each_turn_once_and_in_order(self) -> None:
         taken = [(session, turn, words_in(user)[0]) for session, turn, user in self.provider.taken]

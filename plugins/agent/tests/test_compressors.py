@@ -103,7 +103,7 @@ def test_a_compressor_that_hangs_can_be_interrupted_and_loses_no_message(stage: 
     gate.set()
     assert result.outcome == "interrupted"
     assert [m["content"] for m in agent.history] == ["Hello.", "Yes.", "Are you there?"]
-    assert stage.memory.sessions.search('"are you there"')
+    assert stage.memory.sessions.past.search('"are you there"')
     assert stage.told(durable=True) == ["sync_turn"]
 
 

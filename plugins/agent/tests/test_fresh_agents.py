@@ -131,7 +131,7 @@ def test_a_session_that_was_flushed_and_ended_is_not_flushed_again_without_a_wor
 )
 def test_what_is_kept_of_a_conversations_length_may_be_damaged(stage: Stage, damage: str) -> None:
     stage.agent(session_id="chat-1").run_turn("Hello.")
-    stage.memory.sessions.set_meta("fullness:chat-1", damage.encode("utf-8", "replace").decode())
+    stage.memory.sessions.meta.set("fullness:chat-1", damage.encode("utf-8", "replace").decode())
     agent = stage.agent(session_id="chat-1", context_length=CONTEXT)
     assert len(agent.history) == 2
     assert agent.run_turn("Hello.").problems == ()
@@ -142,9 +142,9 @@ def test_what_is_kept_with_a_session_goes_with_it(stage: Stage) -> None:
     stage.config("memory: {flush_min_turns: 1}")
     stage.agent(session_id="chat-1").run_turn("Hello.")
     for what in ("fullness", "flushed", "reviewed", "cadence"):
-        sessions.set_meta(f"{what}:chat-1", "1")
+        sessions.meta.set(f"{what}:chat-1", "1")
     stage.memory.delete_session("chat-1")
-    assert [sessions.get_meta(f"{what}:chat-1") for what in ("fullness", "flushed", "cadence")] == [None] * 3
+    assert [sessions.meta.get(f"{what}:chat-1") for what in ("fullness", "flushed", "cadence")] == [None] * 3
 
 
 def test_what_stands_for_a_turn_that_was_kept_back_is_kept_back_for_the_next_agent_too(stage: Stage) -> None:

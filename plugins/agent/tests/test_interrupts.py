@@ -166,7 +166,7 @@ def test_in_a_compression_that_waits_for_the_provider(
     never.set()
     assert agent.run_turn("Go on.").outcome == "answered"
     assert "The fake remembers." in stage.asked()[-1][0]["content"], "what was not waited for is asked again"
-    assert stage.memory.sessions.system_prompt(agent.session.id) == agent.prompt
+    assert stage.memory.sessions.meta.system_prompt(agent.session.id) == agent.prompt
 
 
 @pytest.mark.sqlite_only("a lock file")

@@ -41,7 +41,7 @@ def test_what_was_said_without_memory_never_reaches_a_provider(stage: Stage) -> 
     ends += [call["reader"].messages() for call in later.of("on_session_end")]
     assert {m["content"] for messages in ends for m in messages} == {"Of my cat.", "Yes."}
     assert len(later.of("on_session_end")) == 1
-    assert memory.sessions.search("doctor")
+    assert memory.sessions.past.search("doctor")
 
 
 def test_a_turn_that_was_stopped_is_in_no_transcript_for_a_provider(stage: Stage) -> None:

@@ -96,9 +96,9 @@ def settled(stage: Stage) -> list[str]:
     """What the provider has been told of turns, by all processes, as the outbox knows."""
     assert stage.memory.flush(30)
     memory = stage.memory
-    turns = [turn.turn.id for turn in memory.sessions.complete_turns()]
+    turns = [turn.turn.id for turn in memory.sessions.turns.complete()]
     assert all(memory.manager.outbox.knows("fake", "sync_turn", turn) for turn in turns)
-    return [turn.turn.user for turn in memory.sessions.complete_turns()]
+    return [turn.turn.user for turn in memory.sessions.turns.complete()]
 
 
 def test_a_kill_within_a_turn_loses_no_message_and_sends_no_half_turn(stage: Stage) -> None:
@@ -123,7 +123,7 @@ def test_a_kill_within_a_compression_loses_nothing_and_resumes(stage: Stage, mom
     assert settled(stage) == [*(f"Question {n}." for n in range(1, 7)), "After the crash."]
     assert len(stage.memory.sessions.list_sessions()) == 1
     for number in range(1, 7):
-        assert stage.memory.sessions.search(f'"Question {number}"')
+        assert stage.memory.sessions.past.search(f'"Question {number}"')
 
 
 BOUNDARIES = {"undo": "rewind", "branch": "rotate", "reset": "rotate", "compress": "rotate"}

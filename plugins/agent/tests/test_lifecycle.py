@@ -261,7 +261,7 @@ def test_a_compression_goes_on_in_a_child_that_the_list_shows_as_one_entry(stage
     assert agent.history[-1]["content"] == "Yes."
     stage.told(durable=True)
     assert stage.provider.of("sync_turn")[-1]["session"].id == agent.session.id
-    assert sessions.search("Message 1")
+    assert sessions.past.search("Message 1")
 
 
 def test_what_a_compression_carries_along_is_found_once_and_told_once(stage: Stage) -> None:
@@ -272,7 +272,7 @@ def test_what_a_compression_carries_along_is_found_once_and_told_once(stage: Sta
         agent.compress()
         agent.run_turn(f"Message {number}.")
     sessions = stage.memory.sessions
-    assert [hit.session_id for hit in sessions.search('"Message 0"')] == [began]
+    assert [hit.session_id for hit in sessions.past.search('"Message 0"')] == [began]
     assert agent.history[0]["content"] == sessions.get_messages(agent.session.id)[0].content == "Message 0."
     agent.close()
     stage.told(durable=True)
@@ -359,7 +359,7 @@ def test_undo_takes_turns_back_here_and_at_the_provider(stage: Stage) -> None:
     assert list(call["switch"].rewound_turns) == ids[1:]
     assert (call["switch"].old, call["switch"].reason) == (agent.session, "rewind")
     assert [m["content"] for m in agent.history] == ["Message 0.", "Yes."]
-    assert not stage.memory.sessions.search('"Message 2"')
+    assert not stage.memory.sessions.past.search('"Message 2"')
     with pytest.raises(SessionError, match="of 2 turns only 1"):
         agent.undo(2)
 
@@ -386,7 +386,7 @@ def test_undo_takes_nothing_back_that_another_process_said(stage: Stage) -> None
     other.run_turn("Said elsewhere.")
     with pytest.raises(SessionError, match="another process added messages"):
         mine.undo()
-    assert stage.memory.sessions.search('"said elsewhere"')
+    assert stage.memory.sessions.past.search('"said elsewhere"')
     mine.run_turn("Said here.")
     assert mine.undo() == "Said here."
     assert mine.problems == (JOINED,)

@@ -54,7 +54,7 @@ def fill(memory: Memory, who: dict[str, str], word: str) -> Session:
     """Store a turn, notes and a title with `word` in them."""
     session = memory.start_session(f"of-{word}", **who)
     memory.end_turn(session, f"My word is {word}.", "Noted.")
-    memory.sessions.set_title(session.id, f"About {word}")
+    memory.sessions.meta.set_title(session.id, f"About {word}")
     for target in ("memory", "user"):
         assert memory.change_memory("add", target, f"Says {word}", session=session)["success"]
     return session
@@ -147,7 +147,7 @@ def test_sessions_from_before_the_id_was_listed_become_those_of_the_home(stage: 
     with stage.open_memory() as before:
         fill(before, HOME, "ZEBRA")
         session = fill(before, MEL, "HERON")
-        before.sessions.set_title(session.id, "About ZEBRA")
+        before.sessions.meta.set_title(session.id, "About ZEBRA")
         before.end_turn(before.start_session("unnamed", **MEL), "And my word is HERON.", "Yes.")
     stage.config(OWNERS)
     memory = stage.open_memory()

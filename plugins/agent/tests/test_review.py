@@ -53,7 +53,7 @@ def test_a_review_saves_after_the_answer_and_no_provider_hears_of_it(stage: Stag
     assert stage.memory.curated.entries("user") == ("Prefers short answers.",)
     assert stage.told(durable=True) == ["sync_turn", "sync_turn"]
     assert NOT_FROM_THE_PERSON not in json.dumps(agent.history)
-    assert not stage.memory.sessions.search('"not from the person"')
+    assert not stage.memory.sessions.past.search('"not from the person"')
 
 
 def test_a_look_back_for_which_the_model_was_closed_too_early_tells_the_host_why(stage: Stage) -> None:

@@ -63,7 +63,7 @@ def test_a_provider_is_told_who_of_a_group_spoke_also_after_a_crash(stage: Stage
     assert stage.told(durable=True) == ["sync_turn"]
     (told,) = stage.provider.of("sync_turn")
     assert told["turn"].author == "Ann"
-    (stored,) = stage.memory.sessions.complete_turns()
+    (stored,) = stage.memory.sessions.turns.complete()
     assert stored.turn.author == "Ann"
 
 
@@ -113,12 +113,12 @@ def test_a_finished_turn_is_stored_and_synced_with_the_id_that_it_was_stored_und
     result = agent.run_turn("What is two plus two?")
     stage.told(durable=True)
     (call,) = stage.provider.of("sync_turn")
-    (turn,) = [found.turn for found in stage.memory.sessions.complete_turns(session_id=agent.session.id)]
+    (turn,) = [found.turn for found in stage.memory.sessions.turns.complete(session_id=agent.session.id)]
     assert call["turn"].id == turn.id == result.turn_id
     assert (call["turn"].user, call["turn"].assistant) == ("What is two plus two?", "Two plus two is four.")
     assert [m["role"] for m in call["turn"].messages] == ["user", "assistant", "tool", "assistant"]
     assert len(stage.memory.sessions.get_messages(agent.session.id)) == 4
-    assert [hit.role for hit in stage.memory.sessions.search("two plus two")]
+    assert [hit.role for hit in stage.memory.sessions.past.search("two plus two")]
     assert stage.memory.sessions.get_session(agent.session.id).title == "What is two plus two?"  # type: ignore[union-attr]
 
 

@@ -87,7 +87,7 @@ def test_of_two_processes_one_compresses_and_the_other_goes_on_with_it(stage: St
     assert said[-2:] in (["Said by one.", "Said by two."], ["Said by two.", "Said by one."])
     assert "Said by" not in json.dumps([m.content for m in sessions.get_messages("s1")])
     for number in range(12):
-        assert sessions.search(f'"Question {number}"')
+        assert sessions.past.search(f'"Question {number}"')
 
 
 def test_a_kill_while_a_turn_compresses_loses_not_even_the_message_that_began_it(stage: Stage) -> None:
@@ -111,7 +111,7 @@ def test_a_kill_while_a_turn_compresses_loses_not_even_the_message_that_began_it
     child.communicate()
     hold.set()
     sessions = stage.memory.sessions
-    assert sessions.search('"last straw"')
+    assert sessions.past.search('"last straw"')
     after = stage.agent(session_id="s1", context_length=2000, toolsets=["todo"])
     assert after.run_turn("Still there?").outcome == "answered"
     assert sessions.compression_tip("s1") == after.session.id != "s1"
@@ -180,8 +180,8 @@ def test_what_the_other_says_while_one_compresses_is_in_both_conversations_once(
     apart = Apart(stage)
     apart.while_one_compresses(lambda: apart.two.run_turn("In between."))
     assert apart.said()[-2:] == ["In between.", "The last straw."]
-    assert [hit.session_id for hit in apart.sessions.search('"in between"')] == ["s1"]
-    assert apart.sessions.turn_count("s1") == 9, "taking the message along took a turn of the other's back"
+    assert [hit.session_id for hit in apart.sessions.past.search('"in between"')] == ["s1"]
+    assert apart.sessions.turns.count("s1") == 9, "taking the message along took a turn of the other's back"
     apart.one.run_turn("What did I say?")
     assert "In between." in json.dumps(stage.asked()[-1])
 
@@ -223,7 +223,11 @@ def test_a_message_that_waits_while_another_process_compresses_is_found_where_it
 
     monkeypatch.setattr(SessionLifecycle, "compress", after_the_other)
     result = apart.one.run_turn("The last straw.")
-    assert [hit.session_id for hit in apart.sessions.search('"last straw"')] == [result.session_id] != ["s1"]
+    assert (
+        [hit.session_id for hit in apart.sessions.past.search('"last straw"')]
+        == [result.session_id]
+        != ["s1"]
+    )
     assert str(stage.asked()[-1]).count("The last straw.") == 1
     assert [m["content"] for m in apart.one.history[-2:]] == ["The last straw.", "Yes."]
     assert apart.said().count("The last straw.") == 1
@@ -241,7 +245,7 @@ def test_who_leaves_a_session_without_a_word_takes_it_from_nobody(stage: Stage) 
     two.close()
     (entry,) = stage.memory.sessions.list_sessions()
     assert (entry.session.id, entry.session.message_count, entry.session.end_reason) == ("s1", 2, "new")
-    assert stage.memory.sessions.system_prompt("s1") == two.prompt
+    assert stage.memory.sessions.meta.system_prompt("s1") == two.prompt
 
 
 def test_two_who_begin_a_session_at_once_send_the_same_prompt(stage: Stage) -> None:
@@ -253,7 +257,7 @@ def test_two_who_begin_a_session_at_once_send_the_same_prompt(stage: Stage) -> N
         return 86400.0
 
     one = stage.agent(session_id="s1", clock=in_between)
-    assert one.prompt == others[0].prompt == stage.memory.sessions.system_prompt("s1") != ""
+    assert one.prompt == others[0].prompt == stage.memory.sessions.meta.system_prompt("s1") != ""
 
 
 def test_who_leaves_a_session_that_another_begins_and_comes_back_sends_its_prompt(stage: Stage) -> None:
@@ -268,7 +272,7 @@ def test_who_leaves_a_session_that_another_begins_and_comes_back_sends_its_promp
     one = stage.agent(session_id="s1", clock=in_between)
     assert one.problems == ()
     others[0].run_turn("Hello.")
-    assert stage.asked()[-1][0]["content"] == one.prompt == stage.memory.sessions.system_prompt("s1")
+    assert stage.asked()[-1][0]["content"] == one.prompt == stage.memory.sessions.meta.system_prompt("s1")
 
 
 def test_what_is_said_while_the_session_is_deleted_in_the_midst_of_a_summary_is_stored(stage: Stage) -> None:
@@ -283,7 +287,7 @@ def test_what_is_said_while_the_session_is_deleted_in_the_midst_of_a_summary_is_
     stage.script(reply)
     result = apart.one.run_turn("The last straw.")
     assert (result.outcome, len(result.problems)) == ("failed", 1)  # the model's
-    [hit] = apart.sessions.search('"last straw"')
+    [hit] = apart.sessions.past.search('"last straw"')
     assert hit.session_id == result.session_id
     session = apart.sessions.get_session(result.session_id)
     assert session is not None

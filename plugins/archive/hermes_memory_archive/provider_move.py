@@ -178,7 +178,7 @@ class ProviderMove:
         ]
         if lacking:
             sessions = self._memory.sessions
-            turns = sum(self._is_moved(turn) for turn in sessions.complete_turns())
+            turns = sum(self._is_moved(turn) for turn in sessions.turns.complete())
             reason = f"{' and '.join(lacking)}, so the stored turns and notes are sent instead"
             return MovePlan(
                 source.name,
@@ -308,7 +308,7 @@ class ProviderMove:
         manager, sessions, count, ended = self._target.manager, self._memory.sessions, 0, dict[str, Session]()
         outbox, name = manager.outbox, self._target.name
         events = list[tuple[str, str, str]]()
-        for stored in sessions.complete_turns():
+        for stored in sessions.turns.complete():
             if not self._is_moved(stored):
                 continue
             session = self._session_of(stored)

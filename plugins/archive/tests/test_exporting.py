@@ -38,7 +38,7 @@ def filled(hermes: Hermes, hermes_home: HermesHome) -> HermesHome:
         memory.end_turn(ann, "I like tea.", "Noted.")
         memory.end_turn(ann, "And rain.", "Noted too.")
         memory.rewind(ann, memory.sessions.get_messages("s1")[-2].id)
-        memory.sessions.set_mark("s1", "pinned")
+        memory.sessions.meta.set_mark("s1", "pinned")
         bob = memory.start_session("s2", platform="telegram", user_id="42")
         memory.end_turn(bob, "I am Bob.", "Hello.", at=5.0)
         memory.change_memory("add", "user", "Bob sails.", session=bob, by_person=True)
@@ -78,7 +78,7 @@ def test_export_wipe_import_gives_the_same_hash_and_a_second_import_nothing(
     assert (second["hash"], set(second["imported"].values())) == (before["hash"], {0})
     assert json.loads(hermes("export", "--dry-run", "--json").stdout)["hash"] == before["hash"]
     with open_memory(filled) as memory:
-        assert memory.sessions.marked("pinned") == {"s1"}
+        assert memory.sessions.meta.marked("pinned") == {"s1"}
         assert [one.entry for one in memory.curated.waiting_notes()] == ["Tea costs 3 euros."]
         assert memory.curated.undo()["success"]
         assert memory.curated.undo()["success"]

@@ -390,7 +390,7 @@ class HermesAgentProvider(MemoryProvider):
         sessions = lent_sessions(self._home.path)
         if sessions is None:
             return []
-        stored: Any = call_foreign(lambda: sessions.conversation_of(turn.id))
+        stored: Any = call_foreign(lambda: sessions.turns.conversation(turn.id))
         if isinstance(stored, ForeignError):
             logger.warning("the conversation for provider %r can't be read: %s", self.name, stored)
             return []

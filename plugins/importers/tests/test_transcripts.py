@@ -567,8 +567,10 @@ def test_an_export_of_hermes_agent_is_what_its_database_is(
     with open_memory(hermes_home) as memory:
         assert import_sessions(memory, stream_file(path)).turns == 2
         assert import_sessions(memory, stream_file(peer.path)).known == 2
-        assert [hit.text for hit in memory.sessions.search("picture", user="telegram:1")] == ["a picture"]
-        assert memory.sessions.search("picture", user="telegram:2") == []
+        assert [hit.text for hit in memory.sessions.past.search("picture", user="telegram:1")] == [
+            "a picture"
+        ]
+        assert memory.sessions.past.search("picture", user="telegram:2") == []
 
 
 def test_a_session_of_an_export_that_can_not_be_read_costs_that_session_only(tmp_path: Path) -> None:
@@ -664,8 +666,8 @@ def test_sessions_of_two_users_stay_apart(peer: Peer, hermes_home: HermesHome) -
     with open_memory(hermes_home) as memory:
         import_sessions(memory, stream_file(peer.path))
     db = sessions_of(hermes_home)
-    assert [hit.text for hit in db.search("secret", user="telegram:1")] == ["the secret of user 1"]
-    assert [hit.text for hit in db.search("secret", user="telegram/9")] == ["the secret of the group"]
+    assert [hit.text for hit in db.past.search("secret", user="telegram:1")] == ["the secret of user 1"]
+    assert [hit.text for hit in db.past.search("secret", user="telegram/9")] == ["the secret of the group"]
     db.close()
 
 
@@ -704,7 +706,7 @@ def test_what_was_imported_as_the_homes_own_becomes_the_chats_by_a_second_import
         import_sessions(memory, stream_file(peer.path))
         peer.connection.execute("UPDATE sessions SET chat_id = '9'")
         assert import_sessions(memory, stream_file(peer.path)).known == 1
-        assert [hit.text for hit in memory.sessions.search("secret", user="telegram/9")]
+        assert [hit.text for hit in memory.sessions.past.search("secret", user="telegram/9")]
 
 
 def test_an_older_schema_and_another_program_are_refused(tmp_path: Path) -> None:

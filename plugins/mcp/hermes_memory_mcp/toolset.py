@@ -291,7 +291,7 @@ class _ReadingTools:
         """Return the text of a result, of a long message the part that answers; `session_search` reads the rest."""
         part = ""
         if len(result.text) > most and result.source == "sessions" and result.message_id is not None:
-            part = self._memory.sessions.snippet(result.message_id, query)
+            part = self._memory.sessions.past.snippet(result.message_id, query)
         return clip(part or result.text, most)
 
 

@@ -272,7 +272,7 @@ def test_entries_without_room_are_found_by_a_search(source: Path, hermes_home: H
     report = migrate()
     assert report["entries"]["overflow"] > 20
     with open_memory(hermes_home) as memory:
-        found = memory.sessions.search("pump house 29")
+        found = memory.sessions.past.search("pump house 29")
         assert found[0].text == f"2025-03-01: {facts[29]}"
         (entry,) = memory.sessions.list_sessions(source="openclaw")
         assert entry.session.title == "OpenClaw: workspace/memory/2025-03-01.md"

@@ -25,7 +25,7 @@ from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_postgresql.schema import index_statements
 
 if TYPE_CHECKING:
-    from hermes_core.sessions.db import SessionDB
+    from hermes_core.sessions.session_store import SessionStore
 
 MAX_TRANSACTION_S = 60.0
 """Age of a transaction after which it is reported: it keeps vacuum from removing anything newer."""
@@ -198,7 +198,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def _examine(sessions: SessionDB, config: Config, clock: Callable[[], float]) -> Iterator[Finding]:
+def _examine(sessions: SessionStore, config: Config, clock: Callable[[], float]) -> Iterator[Finding]:
     database = sessions.database
     count = counted(sessions.counts()["messages"], "message")
     started = clock()
@@ -336,7 +336,7 @@ def _examine_role(facts: Facts, schema: str) -> Iterator[Finding]:
         )
 
 
-def _examine_address(sessions: SessionDB, config: Config, facts: Facts) -> Iterator[Finding]:
+def _examine_address(sessions: SessionStore, config: Config, facts: Facts) -> Iterator[Finding]:
     """Examine the way to the server: encryption, and a pooler between."""
     database = sessions.database
     assert isinstance(database, PostgresDatabase)
@@ -495,7 +495,7 @@ def _examine_indexes(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _examine_pending(sessions: SessionDB, facts: Facts) -> Iterator[Finding]:
+def _examine_pending(sessions: SessionStore, facts: Facts) -> Iterator[Finding]:
     """Examine the words that wait in front of an index, which only the extension pgstattuple can count."""
     names = [row["name"] for row in facts["indexes"] if row["kind"] == "gin" and row["valid"]]
     if not facts["pending"] or not names:

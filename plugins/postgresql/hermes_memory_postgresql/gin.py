@@ -77,6 +77,8 @@ _VECTORS = "unnest(?::bigint[], ?::text[], ?::text[]) AS x (id, words, grams)"
 class GinIndex:
     """The search index of the messages of one home on a PostgreSQL server."""
 
+    resets = 0
+
     def __init__(self, database: Engine) -> None:
         self._database = database
         self._is_current = False

@@ -25,9 +25,9 @@ from hermes_core.curated.journal import EVENTS
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.kit import write_atomic
 from hermes_core.outbox.recovery import outbox_of_home
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import Moving, open_sessions
 from hermes_core.sessions.maintenance import exclusive
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import locked, sync_folder
 from hermes_core.storage.inventory import remove_from_inventory
@@ -281,7 +281,7 @@ class StorageMove:
 
     # ------------------------------------------------------------------ steps
 
-    def _begin(self, source: SessionDB, plan: StorageMovePlan) -> StoreMark:
+    def _begin(self, source: SessionStore, plan: StorageMovePlan) -> StoreMark:
         """Return the mark of this move, and note in the home that it has begun it."""
         mark = read_mark(source.database)
         if mark is None:
@@ -300,7 +300,7 @@ class StorageMove:
         save_record(self._home, self._record)
         return mark
 
-    def _mark_target(self, source: SessionDB, target: SessionDB, mark: StoreMark, label: str) -> None:
+    def _mark_target(self, source: SessionStore, target: SessionStore, mark: StoreMark, label: str) -> None:
         """Mark the target, so that no program uses it before it is full.
 
         This comes before the mark of the source, which stops all programs: a target that takes no writes fails here.
@@ -323,7 +323,7 @@ class StorageMove:
                 _try_to_unmark(target)
             raise DatabaseUnavailable(users, "stop them, then run this again; nothing was changed")
 
-    def _mark_source(self, source: SessionDB, mark: StoreMark) -> None:
+    def _mark_source(self, source: SessionStore, mark: StoreMark) -> None:
         """Mark the source, so that its rows stay as they are from now on."""
         with source.database.transaction():
             source.database.serialize(_MARK_LOCK)
@@ -340,7 +340,7 @@ class StorageMove:
                 if files.mark is None:
                     files.settle_and_mark(mark)
 
-    def _write_source_marks(self, source: SessionDB, mark: StoreMark) -> None:
+    def _write_source_marks(self, source: SessionStore, mark: StoreMark) -> None:
         write_mark(source.database, mark, guarded_tables(source))
         if not self._config.storage.url:
             with NoteFiles(self._home) as files:
@@ -354,7 +354,7 @@ class StorageMove:
                     files.write_mark(None)
 
     def _fill(
-        self, source: SessionDB, target: SessionDB, mark: StoreMark, receipt: StorageMoveReceipt
+        self, source: SessionStore, target: SessionStore, mark: StoreMark, receipt: StorageMoveReceipt
     ) -> None:
         """Copy all rows into the target, compare, and take the mark off the target.
 
@@ -373,12 +373,12 @@ class StorageMove:
         receipt.verified = True
         receipt.rows = self._counts(target, self._target_config)
         with target.transaction():
-            target.set_meta(MOVED_FROM_KEY, f"{mark.move_id} {receipt.target_hash}")
+            target.meta.set(MOVED_FROM_KEY, f"{mark.move_id} {receipt.target_hash}")
             write_mark(target.database, None, guarded_tables(target))
 
-    def _compare_again(self, source: SessionDB, target: SessionDB, receipt: StorageMoveReceipt) -> None:
+    def _compare_again(self, source: SessionStore, target: SessionStore, receipt: StorageMoveReceipt) -> None:
         """Compare stores that an earlier run has found equal. Programs may have used the target since."""
-        recorded = (target.get_meta(MOVED_FROM_KEY) or "").split()[1]
+        recorded = (target.meta.get(MOVED_FROM_KEY) or "").split()[1]
         differing = self._compare(source, target, receipt)
         receipt.verified = receipt.source_hash == recorded
         receipt.rows = self._counts(source, self._config)
@@ -392,7 +392,7 @@ class StorageMove:
                 f"{'; '.join(differing[:MAX_NAMED])}"
             )
 
-    def _compare(self, source: SessionDB, target: SessionDB, receipt: StorageMoveReceipt) -> list[str]:
+    def _compare(self, source: SessionStore, target: SessionStore, receipt: StorageMoveReceipt) -> list[str]:
         """Note the hashes of both stores in the receipt, and return a line for each difference."""
         pair = (source.database, target.database)
         before, after = (
@@ -419,7 +419,7 @@ class StorageMove:
         return [*differences(before, after, source), *differing, *target.index.check()]
 
     def _copy_notes(
-        self, source: SessionDB, target: SessionDB, mark: StoreMark, receipt: StorageMoveReceipt
+        self, source: SessionStore, target: SessionStore, mark: StoreMark, receipt: StorageMoveReceipt
     ) -> None:
         """Put the notes of the source in the place of those of the target."""
         with self._notes(source, self._config) as notes, self._notes(target, self._target_config) as copies:
@@ -435,7 +435,7 @@ class StorageMove:
         self._progress("copying", count)
 
     @contextlib.contextmanager
-    def _notes(self, store: SessionDB, config: Config) -> Iterator[NoteRows | NoteFiles]:
+    def _notes(self, store: SessionStore, config: Config) -> Iterator[NoteRows | NoteFiles]:
         if config.storage.url:
             yield NoteRows(store.database)
             return
@@ -443,7 +443,7 @@ class StorageMove:
         with NoteFiles(self._home, stamp) as files:
             yield files
 
-    def _counts(self, store: SessionDB, config: Config, *, of_source: bool = True) -> dict[str, int]:
+    def _counts(self, store: SessionStore, config: Config, *, of_source: bool = True) -> dict[str, int]:
         """Return the number of rows by table, with the notes.
 
         Args:
@@ -479,7 +479,7 @@ class StorageMove:
                 f"the variable {STORAGE} comes before config.yaml: let it name {receipt.target!r} wherever it is set"
             )
 
-    def _place_aside(self, target: SessionDB) -> str:
+    def _place_aside(self, target: SessionStore) -> str:
         """Return the place for an older store at the target, which an earlier move left there."""
         stamp = time.strftime("%Y%m%dt%H%M%Sz", time.gmtime(self._clock()))
         if target.database.kind == "sqlite":
@@ -544,7 +544,7 @@ class StorageMove:
             f"the sessions are in {self._to!r} already", "give the other store with --to; nothing was changed"
         )
 
-    def _refuse_filled(self, target: SessionDB, counts: dict[str, int]) -> None:
+    def _refuse_filled(self, target: SessionStore, counts: dict[str, int]) -> None:
         """Raise if the target holds rows."""
         filled = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         if not filled:
@@ -561,12 +561,12 @@ class StorageMove:
         )
 
     @contextlib.contextmanager
-    def _open(self, config: Config, moving: Moving) -> Iterator[SessionDB]:
+    def _open(self, config: Config, moving: Moving) -> Iterator[SessionStore]:
         with contextlib.closing(open_sessions(self._home, config, moving=moving)) as store:
             yield store
 
 
-def differences(source: StoreDigest, target: StoreDigest, store: SessionDB) -> list[str]:
+def differences(source: StoreDigest, target: StoreDigest, store: SessionStore) -> list[str]:
     """Return a line for each table and each session whose rows differ."""
     lines = [
         f"{table}: {count:,} rows, and {target.rows.get(table, 0):,} in the target"
@@ -609,7 +609,7 @@ def unmark_store(home: HermesHome) -> StoreMark | None:
         return mark
 
 
-def guarded_tables(store: SessionDB) -> tuple[str, ...]:
+def guarded_tables(store: SessionStore) -> tuple[str, ...]:
     """Return the tables of a store that take no writes while it is moved.
 
     A worker that can't take a line of the outbox does not send rows whose result it could not store.
@@ -641,7 +641,7 @@ def _connections_of_others(database: Engine, *own: Engine) -> str:
     return f"{count} other connections to {database.label!r}, of {host}, have the role of this home"
 
 
-def _try_to_unmark(target: SessionDB) -> None:
+def _try_to_unmark(target: SessionStore) -> None:
     """Take the mark off an empty target, which nothing was copied into."""
     with contextlib.suppress(StorageError):
         write_mark(target.database, None, guarded_tables(target))
@@ -672,17 +672,17 @@ def _place(config: Config) -> tuple[str, str]:
     return (config.storage.url, config.storage.schema) if config.storage.url else ("", "")
 
 
-def _has_tables(store: SessionDB) -> bool:
+def _has_tables(store: SessionStore) -> bool:
     return store.database.exists and bool(store.database.columns("sessions"))
 
 
-def _belongs(target: SessionDB, there: StoreMark | None, mark: StoreMark) -> bool:
+def _belongs(target: SessionStore, there: StoreMark | None, mark: StoreMark) -> bool:
     """Return True if the target was filled by the same move."""
     if there is not None:
         return there.move_id == mark.move_id
     return _has_tables(target) and _is_filled(target, mark)
 
 
-def _is_filled(target: SessionDB, mark: StoreMark) -> bool:
+def _is_filled(target: SessionStore, mark: StoreMark) -> bool:
     """Return True if a move has filled the target and compared it."""
-    return (target.get_meta(MOVED_FROM_KEY) or "").startswith(f"{mark.move_id} ")
+    return (target.meta.get(MOVED_FROM_KEY) or "").startswith(f"{mark.move_id} ")

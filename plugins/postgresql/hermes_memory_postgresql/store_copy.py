@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search import index
 from hermes_core.sessions.search.protocol import CHANGES_KEY, DIMENSION_KEY, LAST_ID_KEY
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Connection, Engine
 from hermes_memory_postgresql.schema import CUT_KEY
 
@@ -102,7 +102,7 @@ def count_rows(database: Engine) -> dict[str, int]:
     return {table.name: int(rows[0][0]) for table, rows in zip(TABLES, database.read(queries), strict=True)}
 
 
-def copy_store(source: SessionDB, target: SessionDB, progress: Callable[[int], object]) -> int:
+def copy_store(source: SessionStore, target: SessionStore, progress: Callable[[int], object]) -> int:
     """Copy the rows that the target does not have yet, and return their number.
 
     The target must have no row but those of an earlier call, and nothing may write to the source meanwhile.
@@ -224,7 +224,7 @@ def _pages(
 
 
 def _store(
-    target: SessionDB, table: CopiedTable, columns: Sequence[str], rows: list[tuple[Any, ...]]
+    target: SessionStore, table: CopiedTable, columns: Sequence[str], rows: list[tuple[Any, ...]]
 ) -> None:
     """Insert rows in one commit, with their entries in the search index."""
     values = [dict(zip(columns, row, strict=False)) for row in rows]

@@ -21,8 +21,8 @@ from hermes_core.home import HermesHome
 from hermes_core.outbox.lines import LeasedLines
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import open_sessions
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_postgresql import doctor as checks
 from hermes_memory_postgresql import postgres
 from hermes_memory_postgresql.doctor import examine_server
@@ -77,7 +77,7 @@ def home(server: PostgresServer, hermes_home: HermesHome, admin: Admin) -> Itera
 
 
 @contextlib.contextmanager
-def opened(home: HermesHome) -> Iterator[SessionDB]:
+def opened(home: HermesHome) -> Iterator[SessionStore]:
     with contextlib.closing(open_sessions(home, load_config(home))) as db:
         yield db
 

@@ -13,9 +13,9 @@ import pytest
 
 from hermes_core.importers.sample import sample_path, sample_questions
 from hermes_core.recall.tokens import CUT_VERSION
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search.filters import Filters
 from hermes_core.sessions.search.lookup import MAX_RARE_MESSAGES
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_postgresql import tsvector
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.schema import CUT_KEY
@@ -45,20 +45,20 @@ OTHER_TEXTS = (
 
 
 @pytest.fixture
-def server(postgres_url: str, postgres_schema: str) -> Iterator[SessionDB]:
-    store = SessionDB(PostgresEngine(postgres_url, schema=postgres_schema))
+def server(postgres_url: str, postgres_schema: str) -> Iterator[SessionStore]:
+    store = SessionStore(PostgresEngine(postgres_url, schema=postgres_schema))
     yield store
     store.close()
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Iterator[SessionDB]:
-    store = SessionDB(tmp_path / "beside.db")
+def file(tmp_path: Path) -> Iterator[SessionStore]:
+    store = SessionStore(tmp_path / "beside.db")
     yield store
     store.close()
 
 
-def store_sample(db: SessionDB, copies: int = 1) -> None:
+def store_sample(db: SessionStore, copies: int = 1) -> None:
     """Store the sample conversation for the owner "me", between messages of another owner."""
     lines = map(json.loads, sample_path().read_text(encoding="utf-8").splitlines())
     sessions = [(name, list(group)) for name, group in itertools.groupby(lines, lambda line: line["session"])]
@@ -88,12 +88,12 @@ def store_sample(db: SessionDB, copies: int = 1) -> None:
                 )
 
 
-def answers(db: SessionDB, query: str, **filters: Any) -> list[tuple[int, float, str]]:
-    hits = db.search(query, user="me", **filters)
+def answers(db: SessionStore, query: str, **filters: Any) -> list[tuple[int, float, str]]:
+    hits = db.past.search(query, user="me", **filters)
     return [(hit.message_id, round(hit.score, 6), hit.snippet) for hit in hits]
 
 
-def test_both_engines_answer_with_the_same_ten_messages(file: SessionDB, server: SessionDB) -> None:
+def test_both_engines_answer_with_the_same_ten_messages(file: SessionStore, server: SessionStore) -> None:
     for db in (file, server):
         store_sample(db)
     for query in (*(question.question for question in sample_questions()), *QUESTIONS):
@@ -107,7 +107,7 @@ def test_both_engines_answer_with_the_same_ten_messages(file: SessionDB, server:
         ), query
 
 
-def store_common_words(db: SessionDB) -> None:
+def store_common_words(db: SessionStore) -> None:
     """Store words that are in more messages than are looked up whole, and pairs of them."""
     numbers = random.Random(7)
     names = ("harbour", "forecast", "truck", "invoice", "weather")
@@ -125,7 +125,7 @@ def store_common_words(db: SessionDB) -> None:
             db.append_turn(f"s{session}", turns, f"turn{session}", 1)
 
 
-def test_both_engines_rank_common_words_alike(file: SessionDB, server: SessionDB) -> None:
+def test_both_engines_rank_common_words_alike(file: SessionStore, server: SessionStore) -> None:
     for db in (file, server):
         store_common_words(db)
     for query in (
@@ -141,7 +141,7 @@ def test_both_engines_rank_common_words_alike(file: SessionDB, server: SessionDB
             assert [(row[0], row[2]) for row in answers(server, query, **filters)] == asked, (query, filters)
 
 
-def count_round_trips(db: SessionDB, monkeypatch: pytest.MonkeyPatch, search: Callable[[], object]) -> int:
+def count_round_trips(db: SessionStore, monkeypatch: pytest.MonkeyPatch, search: Callable[[], object]) -> int:
     import psycopg
 
     calls = 0
@@ -171,15 +171,15 @@ def count_round_trips(db: SessionDB, monkeypatch: pytest.MonkeyPatch, search: Ca
     ],
 )
 def test_a_search_makes_few_round_trips(
-    server: SessionDB, monkeypatch: pytest.MonkeyPatch, query: str, filters: dict[str, Any]
+    server: SessionStore, monkeypatch: pytest.MonkeyPatch, query: str, filters: dict[str, Any]
 ) -> None:
     store_common_words(server)
-    trips = count_round_trips(server, monkeypatch, lambda: server.search(query, user="me", **filters))
+    trips = count_round_trips(server, monkeypatch, lambda: server.past.search(query, user="me", **filters))
     assert 0 < trips <= MAX_ROUND_TRIPS
 
 
 @pytest.fixture
-def shared(server: SessionDB) -> SessionDB:
+def shared(server: SessionStore) -> SessionStore:
     """A store with 12,000 messages of 60 owners, of whom each has a few sessions."""
     texts = [f"{word} kumquat 部署 tree" for word in ("harbour", "forecast", "truck")]
     columns = [server.index.columns({"content": text}) for text in texts]
@@ -204,7 +204,7 @@ def shared(server: SessionDB) -> SessionDB:
     return server
 
 
-def plans(db: SessionDB, search: Callable[[], object]) -> list[dict[str, Any]]:
+def plans(db: SessionStore, search: Callable[[], object]) -> list[dict[str, Any]]:
     """Return the steps of the plans of all statements of a search."""
     database = db.database
     steps: list[dict[str, Any]] = []
@@ -227,7 +227,7 @@ def plans(db: SessionDB, search: Callable[[], object]) -> list[dict[str, Any]]:
     return steps
 
 
-def test_no_look_up_of_an_owner_reads_a_whole_table(shared: SessionDB) -> None:
+def test_no_look_up_of_an_owner_reads_a_whole_table(shared: SessionStore) -> None:
     searches: tuple[tuple[str, dict[str, Any]], ...] = (
         ("kumquat", {}),
         ("kumquat harbour", {"sort": "newest"}),
@@ -238,7 +238,9 @@ def test_no_look_up_of_an_owner_reads_a_whole_table(shared: SessionDB) -> None:
         ("What did Ann say about harbour trees in May 1970?", {}),
     )
     for query, filters in searches:
-        steps = plans(shared, lambda query=query, filters=filters: shared.search(query, user="u7", **filters))
+        steps = plans(
+            shared, lambda query=query, filters=filters: shared.past.search(query, user="u7", **filters)
+        )
 
         scans = [step for step in steps if step["Node Type"] == "Seq Scan"]
         assert [step for step in scans if step["Relation Name"] == "messages"] == [], query
@@ -249,7 +251,7 @@ def test_no_look_up_of_an_owner_reads_a_whole_table(shared: SessionDB) -> None:
         assert all("owner_key" in text and "bucket" in text for text in conditions), query
 
 
-def test_a_message_beyond_the_limits_of_the_index_is_stored_and_found(server: SessionDB) -> None:
+def test_a_message_beyond_the_limits_of_the_index_is_stored_and_found(server: SessionStore) -> None:
     server.create_session("s", user="me")
     texts = (
         "kumquat " + "A1b2" * 5_000,  # one token of encoded data
@@ -261,7 +263,7 @@ def test_a_message_beyond_the_limits_of_the_index_is_stored_and_found(server: Se
     )
     ids = {server.append_message("s", "user", text) for text in texts}
 
-    assert {hit.message_id for hit in server.search("kumquat", user="me")} == ids
+    assert {hit.message_id for hit in server.past.search("kumquat", user="me")} == ids
     assert server.check() == []
 
 
@@ -272,36 +274,36 @@ def test_words_that_do_not_fit_are_the_rare_ones(monkeypatch: pytest.MonkeyPatch
     assert 1 < len(words.split()) < 4
 
 
-def test_a_check_finds_rows_that_differ_and_a_rebuild_repairs_them(server: SessionDB) -> None:
+def test_a_check_finds_rows_that_differ_and_a_rebuild_repairs_them(server: SessionStore) -> None:
     server.create_session("s", user="me")
     message = server.append_message("s", "user", "the kumquat tree")
     hidden = server.append_message("s", "user", "a kumquat that was undone")
-    server.withdraw("s", hidden)
+    server.turns.withdraw("s", hidden)
     server.database.execute("UPDATE messages SET words = '''other''' WHERE id = ?", (message,))
     (fault,) = server.check()
     assert "1 of 1 messages" in fault
-    assert server.search("kumquat", user="me") == []
+    assert server.past.search("kumquat", user="me") == []
 
     assert server.index.rebuild() == 1
 
     assert server.check() == []
-    assert [hit.message_id for hit in server.search("kumquat", user="me")] == [message]
+    assert [hit.message_id for hit in server.past.search("kumquat", user="me")] == [message]
 
 
-def test_words_by_older_rules_are_reported_and_still_searched(server: SessionDB) -> None:
+def test_words_by_older_rules_are_reported_and_still_searched(server: SessionStore) -> None:
     server.create_session("s", user="me")
     server.append_message("s", "user", "the kumquat tree")
-    assert server.get_meta(CUT_KEY) == CUT_VERSION
-    server.set_meta(CUT_KEY, "1")
-    assert f"version 1, not {CUT_VERSION}" in server.search_problem
-    assert server.search("kumquat", user="me")
+    assert server.meta.get(CUT_KEY) == CUT_VERSION
+    server.meta.set(CUT_KEY, "1")
+    assert f"version 1, not {CUT_VERSION}" in server.past.problem
+    assert server.past.search("kumquat", user="me")
 
     server.index.rebuild()
 
-    assert server.search_problem == ""
+    assert server.past.problem == ""
 
 
-def test_speakers_of_all_owners_are_known_owner_by_owner(file: SessionDB, server: SessionDB) -> None:
+def test_speakers_of_all_owners_are_known_owner_by_owner(file: SessionStore, server: SessionStore) -> None:
     for db in (file, server):
         for owner, speakers in (("u1", ("Ann", "Bob")), ("u2", ("Ann", "Cleo")), ("u3", ())):
             db.create_session(owner, user=owner, source="cli" if owner == "u1" else "telegram")

@@ -21,7 +21,7 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_agent.locks import SessionLease
 from hermes_memory_postgresql.doctor import examine_server
 from hermes_memory_postgresql.postgres import PostgresDatabase
@@ -90,7 +90,7 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path
     direct, url = pooled
     with contextlib.closing(psycopg.connect(direct, autocommit=True)) as admin:
         admin.execute("ALTER ROLE hermes SET search_path = hermes")
-    stores = [SessionDB(PostgresDatabase(url, MIGRATIONS, prepare="off")) for _ in range(10)]
+    stores = [SessionStore(PostgresDatabase(url, MIGRATIONS, prepare="off")) for _ in range(10)]
 
     def work(number: int) -> None:
         db = stores[number]
@@ -100,8 +100,8 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path
                 message = {"role": "user", "content": f"kumquat {number} {turn}"}
                 db.append_turn(f"s{number}", [message], f"t{number}-{turn}", turn + 1)
                 Outbox(db.database).put("fake", NewRow("sync_turn", f"t{number}-{turn}", f"s{number}", "{}"))
-            assert db.turn_count(f"s{number}") == turn + 1
-            assert db.search(f"kumquat {number} {turn}", limit=3)
+            assert db.turns.count(f"s{number}") == turn + 1
+            assert db.past.search(f"kumquat {number} {turn}", limit=3)
         notes = MemoryStore(HermesHome(tmp_path), scan=lambda text: None, database=db.database)
         assert notes.add("memory", f"Grows kumquat {number}")["success"]
         claim = SessionLease(db.database)

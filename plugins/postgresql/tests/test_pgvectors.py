@@ -11,8 +11,8 @@ import pytest
 
 from hermes_core.errors import ConfigError
 from hermes_core.sessions import maintenance
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search.protocol import Vector
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_postgresql.pgvectors import PostgresVectors
 from hermes_memory_semantic import dense, vector_store
 from hermes_memory_semantic.vector_store import SqliteVectors
@@ -67,39 +67,41 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def machine(open_store: OpenStore) -> Callable[[], SessionDB]:
+def machine(open_store: OpenStore) -> Callable[[], SessionStore]:
     """Opens the test's store on the server, as each machine does."""
     return open_store
 
 
 @pytest.fixture
-def opened(machine: Callable[[], SessionDB]) -> Callable[[], SessionDB]:
+def opened(machine: Callable[[], SessionStore]) -> Callable[[], SessionStore]:
     """The same, in tests that also run on a file."""
     return machine
 
 
-def index_of(db: SessionDB) -> VectorIndex:
-    assert db.vectors is not None
-    return db.vectors
+def index_of(db: SessionStore) -> VectorIndex:
+    assert db.past.vectors is not None
+    return db.past.vectors
 
 
-def say(db: SessionDB, session: str, *texts: str, user: str = "") -> list[int]:
+def say(db: SessionStore, session: str, *texts: str, user: str = "") -> list[int]:
     db.create_session(session, user=user)
     return [db.append_message(session, "user", text) for text in texts]
 
 
-def count(db: SessionDB, sql: str = "SELECT count(*) FROM vectors") -> int:
+def count(db: SessionStore, sql: str = "SELECT count(*) FROM vectors") -> int:
     return int(db.database.execute(sql).fetchone()[0])
 
 
-def texts_of(db: SessionDB, query: str, user: str | None = None) -> list[str]:
-    return [hit.text for hit in db.search(query, user=user)]
+def texts_of(db: SessionStore, query: str, user: str | None = None) -> list[str]:
+    return [hit.text for hit in db.past.search(query, user=user)]
 
 
 # ------------------------------------------------------------------ making
 
 
-def test_a_message_whose_transaction_commits_late_gets_its_vector(machine: Callable[[], SessionDB]) -> None:
+def test_a_message_whose_transaction_commits_late_gets_its_vector(
+    machine: Callable[[], SessionStore],
+) -> None:
     db, other = machine(), machine()
     say(db, "s1", "the rent", user="ann")
     say(other, "s2", "a storm", user="bob")
@@ -119,7 +121,7 @@ def test_a_message_whose_transaction_commits_late_gets_its_vector(machine: Calla
 
 
 def test_the_thread_is_woken_after_the_commit(
-    opened: Callable[[], SessionDB], monkeypatch: pytest.MonkeyPatch
+    opened: Callable[[], SessionStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = opened()
     db.create_session("s1")
@@ -134,7 +136,7 @@ def test_the_thread_is_woken_after_the_commit(
 
 
 def test_the_first_start_misses_no_message_that_is_being_stored(
-    machine: Callable[[], SessionDB], open_store: OpenStore
+    machine: Callable[[], SessionStore], open_store: OpenStore
 ) -> None:
     writer, db = open_store(by_meaning=False), machine()
     say(writer, "s1", "the rent")
@@ -164,7 +166,7 @@ def test_the_first_start_misses_no_message_that_is_being_stored(
 
 
 def test_several_machines_share_the_work(
-    machine: Callable[[], SessionDB], encoder: SubjectEncoder, monkeypatch: pytest.MonkeyPatch
+    machine: Callable[[], SessionStore], encoder: SubjectEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machines = [machine() for _ in range(3)]
     say(machines[0], "s1", *(f"message {number} of the storm" for number in range(60)))
@@ -194,7 +196,7 @@ def test_several_machines_share_the_work(
     assert count(machines[0], "SELECT count(*) FROM missing_vectors") == 0
 
 
-def test_messages_with_vectors_are_not_queued_again(machine: Callable[[], SessionDB]) -> None:
+def test_messages_with_vectors_are_not_queued_again(machine: Callable[[], SessionStore]) -> None:
     db = machine()
     say(db, "s1", "a puppy", "the rent")
     index_of(db).build()
@@ -205,7 +207,7 @@ def test_messages_with_vectors_are_not_queued_again(machine: Callable[[], Sessio
 
 
 def test_what_a_dead_machine_has_taken_is_made_after_its_lease(
-    machine: Callable[[], SessionDB],
+    machine: Callable[[], SessionStore],
 ) -> None:
     db, dead = machine(), machine()
     say(db, "s1", "a puppy", "the rent")
@@ -218,7 +220,7 @@ def test_what_a_dead_machine_has_taken_is_made_after_its_lease(
 
 
 def test_after_a_fault_the_messages_are_free_again(
-    machine: Callable[[], SessionDB], encoder: SubjectEncoder, monkeypatch: pytest.MonkeyPatch
+    machine: Callable[[], SessionStore], encoder: SubjectEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db, other = machine(), machine()
     say(db, "s1", "a puppy")
@@ -233,7 +235,7 @@ def test_after_a_fault_the_messages_are_free_again(
     assert index_of(other).build() == 1
 
 
-def test_a_message_without_readable_text_is_no_gap(opened: Callable[[], SessionDB]) -> None:
+def test_a_message_without_readable_text_is_no_gap(opened: Callable[[], SessionStore]) -> None:
     db = opened()
     say(db, "s1", "a puppy", "\n \n", "the rent")
     assert index_of(db).missing() == 3
@@ -242,7 +244,7 @@ def test_a_message_without_readable_text_is_no_gap(opened: Callable[[], SessionD
     assert count(db) == 2
 
 
-def other_model(db: SessionDB) -> VectorIndex:
+def other_model(db: SessionStore) -> VectorIndex:
     """Return the index of a machine with another model on the same store."""
     other = VectorIndex(db.database)
     other._store = PostgresVectors(db.database, "newer", dense.DIMENSION, True)
@@ -250,7 +252,7 @@ def other_model(db: SessionDB) -> VectorIndex:
 
 
 def test_a_machine_with_another_model_leaves_the_vectors_and_searches_by_words(
-    machine: Callable[[], SessionDB],
+    machine: Callable[[], SessionStore],
 ) -> None:
     db = machine()
     say(db, "s1", "a puppy")
@@ -270,7 +272,7 @@ def test_a_machine_with_another_model_leaves_the_vectors_and_searches_by_words(
 
 
 def test_two_machines_that_begin_with_different_models_do_not_fight(
-    machine: Callable[[], SessionDB], monkeypatch: pytest.MonkeyPatch
+    machine: Callable[[], SessionStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = machine()
     say(db, "s1", "a puppy")
@@ -289,7 +291,7 @@ def test_two_machines_that_begin_with_different_models_do_not_fight(
     assert other.build() == 1
 
 
-def test_a_rebuild_makes_all_vectors_by_the_model_of_its_machine(machine: Callable[[], SessionDB]) -> None:
+def test_a_rebuild_makes_all_vectors_by_the_model_of_its_machine(machine: Callable[[], SessionStore]) -> None:
     db = machine()
     say(db, "s1", "a puppy")
     index_of(db).build()
@@ -311,7 +313,7 @@ def test_a_rebuild_makes_all_vectors_by_the_model_of_its_machine(machine: Callab
 
 
 def test_a_rebuild_without_a_model_deletes_no_vector(
-    opened: Callable[[], SessionDB], monkeypatch: pytest.MonkeyPatch
+    opened: Callable[[], SessionStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = opened()
     say(db, "s1", "a puppy")
@@ -327,7 +329,7 @@ def test_a_rebuild_without_a_model_deletes_no_vector(
 
 
 def test_vectors_of_another_model_that_were_under_way_are_not_stored(
-    machine: Callable[[], SessionDB], encoder: SubjectEncoder, monkeypatch: pytest.MonkeyPatch
+    machine: Callable[[], SessionStore], encoder: SubjectEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = machine()
     say(db, "s1", "a puppy")
@@ -347,7 +349,7 @@ def test_vectors_of_another_model_that_were_under_way_are_not_stored(
 # ------------------------------------------------------------------ removing
 
 
-def test_hidden_and_deleted_messages_leave_no_vector(opened: Callable[[], SessionDB]) -> None:
+def test_hidden_and_deleted_messages_leave_no_vector(opened: Callable[[], SessionStore]) -> None:
     db, other = opened(), opened()
     first, second, third = say(db, "s1", "a puppy", "a dog", "the rent")
     say(db, "s2", "the storm", "another puppy")
@@ -360,7 +362,7 @@ def test_hidden_and_deleted_messages_leave_no_vector(opened: Callable[[], Sessio
         return sorted(likeness.best(9))
 
     assert len(nearest()) == 5
-    db.withdraw("s1", second)
+    db.turns.withdraw("s1", second)
     assert count(db) == 4
     assert second not in nearest()
     db.rewind("s1", third)
@@ -374,13 +376,13 @@ def test_hidden_and_deleted_messages_leave_no_vector(opened: Callable[[], Sessio
     assert index_of(other).missing() == 0
 
 
-def test_what_is_hidden_before_it_has_a_vector_gets_none(machine: Callable[[], SessionDB]) -> None:
+def test_what_is_hidden_before_it_has_a_vector_gets_none(machine: Callable[[], SessionStore]) -> None:
     db = machine()
     first, second = say(db, "s1", "a puppy", "the rent")
     index_of(db).build()
     ids = say(db, "s1", "a kitten", "a cat")
     taken = index_of(db)._store.take(8)
-    db.withdraw("s1", ids[0])
+    db.turns.withdraw("s1", ids[0])
     vector = partial(Vector, piece=0, first=0, last=1, own=b"\1" * dense.DIMENSION, words=b"")
     index_of(db)._store.save(ids, [vector(message_id=number) for number in ids], dense.DIMENSION)
     assert len(taken) == 2
@@ -396,7 +398,7 @@ def test_what_is_hidden_before_it_has_a_vector_gets_none(machine: Callable[[], S
 
 
 @pytest.fixture
-def people(opened: Callable[[], SessionDB]) -> Iterator[SessionDB]:
+def people(opened: Callable[[], SessionStore]) -> Iterator[SessionStore]:
     """A store of two people and others."""
     db = opened()
     say(db, "of-ann", "Ann has a puppy", "Ann pays the rent", user="ann")
@@ -407,7 +409,7 @@ def people(opened: Callable[[], SessionDB]) -> Iterator[SessionDB]:
     return db
 
 
-def test_owners_never_see_one_anothers_vectors(people: SessionDB) -> None:
+def test_owners_never_see_one_anothers_vectors(people: SessionStore) -> None:
     for user, ids in (("ann", {1, 2}), ("bob", {3, 4}), ("nobody", set())):
         likeness = index_of(people).likeness("which dog?", user=user)
         assert set(likeness.best(100) if likeness else ()) == ids
@@ -418,9 +420,9 @@ def test_owners_never_see_one_anothers_vectors(people: SessionDB) -> None:
     assert len(everybody.best(100)) == 44
 
 
-def test_the_messages_of_others_change_no_score(people: SessionDB) -> None:
+def test_the_messages_of_others_change_no_score(people: SessionStore) -> None:
     def score() -> float:
-        return round(people.search("which dog?", user="ann")[0].score, 9)
+        return round(people.past.search("which dog?", user="ann")[0].score, 9)
 
     before = score()
     say(people, "of-bob", *(f"Bob has dog number {number}" for number in range(30)))
@@ -429,7 +431,7 @@ def test_the_messages_of_others_change_no_score(people: SessionDB) -> None:
 
 
 def test_a_session_that_gets_another_owner_takes_its_vectors_along(
-    people: SessionDB, opened: Callable[[], SessionDB]
+    people: SessionStore, opened: Callable[[], SessionStore]
 ) -> None:
     other = opened()
     for user in ("bob", ""):
@@ -442,7 +444,9 @@ def test_a_session_that_gets_another_owner_takes_its_vectors_along(
     assert index_of(other).likeness("which dog?", user="bob") is None
 
 
-def test_a_session_that_gets_its_first_owner_takes_its_vectors_along(opened: Callable[[], SessionDB]) -> None:
+def test_a_session_that_gets_its_first_owner_takes_its_vectors_along(
+    opened: Callable[[], SessionStore],
+) -> None:
     db, other = opened(), opened()
     say(db, "s1", "a puppy")
     say(db, "s2", "a dog", user="ann")
@@ -455,7 +459,7 @@ def test_a_session_that_gets_its_first_owner_takes_its_vectors_along(opened: Cal
 
 
 def test_a_process_holds_the_vectors_of_the_owners_who_searched_last(
-    people: SessionDB, monkeypatch: pytest.MonkeyPatch
+    people: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = index_of(people)._store
     if not isinstance(store, SqliteVectors):
@@ -473,7 +477,7 @@ def test_a_process_holds_the_vectors_of_the_owners_who_searched_last(
 
 
 def test_vectors_that_others_store_meanwhile_are_compared(
-    people: SessionDB, opened: Callable[[], SessionDB]
+    people: SessionStore, opened: Callable[[], SessionStore]
 ) -> None:
     other = opened()
     for number in range(3):
@@ -491,14 +495,14 @@ def test_vectors_that_others_store_meanwhile_are_compared(
 
 
 def test_both_engines_give_the_same_results(
-    machine: Callable[[], SessionDB], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    machine: Callable[[], SessionStore], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [
         f"{('dog', 'money', 'rain', 'kitten')[number % 4]} {'puppy' * (number % 3)} number {number}"
         for number in range(60)
     ]
     results = []
-    for db in (machine(), SessionDB(tmp_path / "file.db", make_vectors=VectorIndex)):
+    for db in (machine(), SessionStore(tmp_path / "file.db", make_vectors=VectorIndex)):
         say(db, "s1", *texts, "x " * 400 + "my rent and a storm and a kitten", user="ann")
         index_of(db).build()
         results.append(
@@ -506,7 +510,7 @@ def test_both_engines_give_the_same_results(
                 (hit.message_id, round(hit.score, 5), hit.span)
                 for query in ("which dog?", "a puppy in the rain", "kitten")
                 for user in ("ann", None)
-                for hit in db.search(query, user=user, limit=20)
+                for hit in db.past.search(query, user=user, limit=20)
             ]
         )
     db.close()
@@ -514,7 +518,7 @@ def test_both_engines_give_the_same_results(
     assert len(results[0]) == 120
 
 
-def test_the_store_names_the_extension(machine: Callable[[], SessionDB]) -> None:
+def test_the_store_names_the_extension(machine: Callable[[], SessionStore]) -> None:
     index = index_of(machine())
     assert index.description().startswith("pgvector 0.")
     assert index.remedy() == ""
@@ -528,7 +532,7 @@ def test_a_server_without_the_extension_is_searched_by_words_and_has_vectors_aft
 
     url, password = plain_server
     databases = [server_database(url, f"{postgres_schema[:40]}_c", password) for _ in range(2)]
-    db, other = (SessionDB(database, make_vectors=VectorIndex) for database in databases)
+    db, other = (SessionStore(database, make_vectors=VectorIndex) for database in databases)
     say(db, "s1", "a puppy", "the rent", "a storm")
     assert index_of(db).build() == 0
     assert index_of(db).missing() == 0
@@ -565,7 +569,7 @@ def test_a_server_without_the_extension_is_searched_by_words_and_has_vectors_aft
             admin.execute("DROP EXTENSION IF EXISTS vector CASCADE")
 
 
-def test_the_vectors_of_an_owner_are_found_by_an_index(people: SessionDB) -> None:
+def test_the_vectors_of_an_owner_are_found_by_an_index(people: SessionStore) -> None:
     if people.database.kind == "sqlite":
         pytest.skip("see test_plans")
     people.database.execute("ANALYZE")
@@ -581,19 +585,19 @@ def test_the_vectors_of_an_owner_are_found_by_an_index(people: SessionDB) -> Non
 
 
 def test_a_search_by_meaning_takes_three_round_trips_more(
-    people: SessionDB, monkeypatch: pytest.MonkeyPatch
+    people: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from plugins.postgresql.tests.test_gin import MAX_ROUND_TRIPS, count_round_trips
 
     if not index_of(people).description():
         pytest.skip("for servers that compare vectors")
-    people.search("which dog?", user="ann")
-    trips = count_round_trips(people, monkeypatch, lambda: people.search("which dog?", user="ann"))
+    people.past.search("which dog?", user="ann")
+    trips = count_round_trips(people, monkeypatch, lambda: people.past.search("which dog?", user="ann"))
     assert 0 < trips <= MAX_ROUND_TRIPS + 3
 
 
 def test_a_store_without_vectors_queues_nothing(
-    open_store: OpenStore, machine: Callable[[], SessionDB]
+    open_store: OpenStore, machine: Callable[[], SessionStore]
 ) -> None:
     db = open_store(by_meaning=False)
     say(db, "s1", "a puppy")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hermes_core import Memory, OpenTurn, open_memory
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search import lookup
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_semantic import dense
 from hermes_memory_semantic.vectors import VectorIndex
@@ -155,7 +155,9 @@ def test_a_turn_and_its_recall_take_few_round_trips(
     for _ in range(2):
         begin = count(proxy, lambda: memory.begin_turn(session, question))
         end = count(proxy, lambda: memory.end_turn(session, question, "In Ghana."))
-        search = count(proxy, lambda: memory.sessions.search(question, user="telegram:ann", proactive=True))
+        search = count(
+            proxy, lambda: memory.sessions.past.search(question, user="telegram:ann", proactive=True)
+        )
         assert search <= MAX_PER_SEARCH
         # The session with its turns, its notes, and the recall.
         assert begin <= 2 + MAX_PER_SEARCH
@@ -171,16 +173,16 @@ def test_a_search_by_meaning_takes_few_round_trips(
     monkeypatch.setattr(lookup, "MAX_RARE_MESSAGES", common)
     storage = memory.config.storage
     database = PostgresEngine(storage.url, schema=storage.schema)
-    with contextlib.closing(SessionDB(database, make_vectors=VectorIndex)) as db:
-        assert db.vectors is not None
-        db.vectors.build()
-        db.search(question, user="telegram:ann")  # reads also how the server keeps vectors
+    with contextlib.closing(SessionStore(database, make_vectors=VectorIndex)) as db:
+        assert db.past.vectors is not None
+        db.past.vectors.build()
+        db.past.search(question, user="telegram:ann")  # reads also how the server keeps vectors
         wait_until_quiet(proxy)
         for proactive in (False, True):
-            search = partial(db.search, question, user="telegram:ann", proactive=proactive)
+            search = partial(db.past.search, question, user="telegram:ann", proactive=proactive)
             assert count(proxy, search) <= MAX_PER_SEARCH
             assert database._questions() == []
-        assert not db.vectors.fault
+        assert not db.past.vectors.fault
 
 
 def test_a_turn_that_a_provider_gets_takes_as_few(

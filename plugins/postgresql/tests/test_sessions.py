@@ -19,10 +19,11 @@ import pytest
 from hermes_core.errors import DatabaseUnavailable, SessionError
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
+from hermes_core.sessions import lineage
 from hermes_core.sessions.daily_usage import daily_usage
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import idle_sessions
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.transfer import import_session, session_document
 from hermes_core.sessions.turn_records import TurnRecord, list_turns, record_statements, turn_record
 from hermes_memory_postgresql.engine import PostgresEngine
@@ -30,16 +31,16 @@ from hermes_memory_postgresql.postgres import PostgresDatabase, psycopg_sql
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer, drop_schema
 
-OpenStore = Callable[[], SessionDB]
+OpenStore = Callable[[], SessionStore]
 
 
 @pytest.fixture
 def open_store(postgres_url: str, postgres_schema: str) -> Iterator[OpenStore]:
     """Open the store of the test's schema, as each machine does for itself."""
-    opened: list[SessionDB] = []
+    opened: list[SessionStore] = []
 
-    def open_it() -> SessionDB:
-        opened.append(SessionDB(PostgresEngine(postgres_url, schema=postgres_schema)))
+    def open_it() -> SessionStore:
+        opened.append(SessionStore(PostgresEngine(postgres_url, schema=postgres_schema)))
         return opened[-1]
 
     yield open_it
@@ -86,8 +87,8 @@ def test_a_turn_with_its_outbox_row_takes_six_round_trips(
     outbox = Outbox(db.database)
     db.create_session("s1", user="ann")
     statements.clear()
-    assert db.id_for("s1", "ann") == "s1"
-    assert db.number_and_origin("s1") == (0, "person")
+    context = db.turns.ask_context("s1", "ann", origin=True)()
+    assert (context.session_id, context.last_number, context.origin) == ("s1", 0, "person")
     with db.transaction():
         record = record_statements("t1", "ann", 1_795_000_000.0, TurnRecord(recall_tokens=3))
         db.append_turn("s1", turn(), "t1", 1, reopen=True, further=record)
@@ -95,7 +96,7 @@ def test_a_turn_with_its_outbox_row_takes_six_round_trips(
     assert len(statements) <= 6, statements
     assert turn_record(db, "t1").record == TurnRecord(recall_tokens=3)  # type: ignore[union-attr]
     assert [day.recall_tokens for day in daily_usage(db.database, user="ann")] == [3]
-    assert db.turn_count("s1") == 1
+    assert db.turns.count("s1") == 1
     assert outbox.depth == 1
 
 
@@ -104,15 +105,15 @@ def test_a_turn_with_its_outbox_row_takes_six_round_trips(
     [
         (lambda db: db.append_message("s1", "user", "tea"), 3),
         (lambda db: db.append_turn("s1", turn() * 50, "t9", 1), 3),
-        (lambda db: db.next_title("Plan", user="ann"), 3),
+        (lambda db: db.meta.next_title("Plan", user="ann"), 3),
         (lambda db: db.create_session("s9", title="Plan", user="ann"), 10),
         (lambda db: db.get_messages("s1"), 1),
-        (lambda db: db.short_id("s1"), 1),
+        (lambda db: db.meta.short_id("s1"), 1),
         (lambda db: db.lineage("s1"), 2),
     ],
 )
 def test_calls_take_few_round_trips(
-    open_store: OpenStore, statements: list[str], call: Callable[[SessionDB], object], most: int
+    open_store: OpenStore, statements: list[str], call: Callable[[SessionStore], object], most: int
 ) -> None:
     db = open_store()
     db.create_session("s1", user="ann", title="Plan")
@@ -186,10 +187,10 @@ def test_the_same_default_title_from_several_programs(open_store: OpenStore) -> 
     for name in names:
         stores[0].create_session(name, user="ann")
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda store, name: store.set_default_title(name, "Tea"), stores, names))
+        list(pool.map(lambda store, name: store.meta.set_default_title(name, "Tea"), stores, names))
     titles = [stores[0].get_session(name).title for name in names]  # type: ignore[union-attr]
     assert sorted(titles) == ["Tea", *(f"Tea #{number}" for number in range(2, 7))]
-    stores[0].set_default_title("n0", "Coffee")
+    stores[0].meta.set_default_title("n0", "Coffee")
     assert stores[0].get_session("n0").title == titles[0]  # type: ignore[union-attr]
 
 
@@ -218,7 +219,7 @@ def test_a_turn_that_was_rewound_meanwhile_is_refused(open_store: OpenStore) -> 
 
 def test_a_server_that_crashes_under_writers_loses_nothing_that_was_acknowledged() -> None:
     with contextlib.closing(PostgresServer()) as server:
-        stores = [SessionDB(PostgresEngine(server.url)) for _ in range(3)]
+        stores = [SessionStore(PostgresEngine(server.url)) for _ in range(3)]
         for number in range(3):
             stores[0].create_session(f"s{number}", user=f"u{number}")
         acknowledged: list[set[str]] = [set(), set(), set()]
@@ -260,7 +261,7 @@ def test_a_server_that_crashes_under_writers_loses_nothing_that_was_acknowledged
                 thread.join(60)
         db = stores[0]
         for number, ids in enumerate(acknowledged):
-            stored = [entry.turn.id for entry in db.complete_turns(session_id=f"s{number}")]
+            stored = [entry.turn.id for entry in db.turns.complete(session_id=f"s{number}")]
             assert len(stored) == len(set(stored))
             assert ids <= set(stored)
             messages = db.get_messages(f"s{number}")
@@ -301,7 +302,7 @@ def test_each_owner_has_numbers_of_their_own_for_messages(open_store: OpenStore)
 
 # ------------------------------------------------------------------ plans
 
-QUESTIONS: dict[str, Callable[[SessionDB], object]] = {
+QUESTIONS: dict[str, Callable[[SessionStore], object]] = {
     "append": lambda db: db.append_message("s1", "user", "kumquat", ref="r"),
     "turn": lambda db: db.append_turn("s1", turn(), "t-new", 1),
     "known turn": lambda db: db.append_turn("s5", turn(), "t5", 1),
@@ -309,13 +310,14 @@ QUESTIONS: dict[str, Callable[[SessionDB], object]] = {
     "id": lambda db: db.id_for("s1", "u1"),
     "prefix": lambda db: db.find_session("s"),
     "title": lambda db: db.find_session("Plan", title_only=True, user="u1"),
-    "next title": lambda db: db.next_title("Plan", user="u1"),
+    "next title": lambda db: db.meta.next_title("Plan", user="u1"),
     "messages": lambda db: db.get_messages("s1", limit=3, offset=5),
     "around": lambda db: db.around(5),
     "last": lambda db: db.last_message_id("s1"),
-    "turns": lambda db: db.number_and_origin("s1"),
-    "turn's messages": lambda db: db.turn_messages("t5"),
-    "conversation": lambda db: db.conversation_of("t5"),
+    "context": lambda db: db.turns.ask_context("s1", "u1", lineage=True, origin=True, recent=6)(),
+    "turns": lambda db: db.turns.last_number("s1"),
+    "turn's messages": lambda db: db.turns.messages("t5"),
+    "conversation": lambda db: db.turns.conversation("t5"),
     "rewind": lambda db: db.rewind("s1", db.last_message_id("s1") or 0),
     "users": lambda db: db.users(limit=1),
     "give to home": lambda db: db.give_to_home("u2"),
@@ -324,14 +326,14 @@ QUESTIONS: dict[str, Callable[[SessionDB], object]] = {
     "listed": lambda db: db.list_sessions(limit=3),
     "listed of a user": lambda db: db.list_sessions(limit=3, user="u1"),
     "delete": lambda db: db.delete_session("s3"),
-    "marks": lambda db: db.marked("pinned"),
+    "marks": lambda db: db.meta.marked("pinned"),
     "archived": lambda db: db.list_sessions(archived=True),
     "listed of sources": lambda db: db.list_sessions(limit=3, user="u1", exclude_sources=("x1",)),
-    "usage": lambda db: db.add_usage("s1", input_tokens=5),
+    "usage": lambda db: db.meta.add_usage("s1", input_tokens=5),
     "usage of days": lambda db: daily_usage(db.database),
     "records": lambda db: list_turns(db, user="u1"),
     "record": lambda db: turn_record(db, "t5"),
-    "sources": lambda db: db.stored_sources(["x1"]),
+    "sources": lambda db: db.sources(),
     "open turns": lambda db: OpenTurnStore(db).open_in("s1"),
     "outbox": lambda db: Outbox(db.database).put("fake", NewRow("sync_turn", "t", "s1", "{}")),
     "outbox of a session": lambda db: Outbox(db.database).drop_session("s1"),
@@ -340,11 +342,11 @@ QUESTIONS: dict[str, Callable[[SessionDB], object]] = {
 
 
 @pytest.fixture(scope="module")
-def filled(postgres_url: str) -> Iterator[SessionDB]:
+def filled(postgres_url: str) -> Iterator[SessionStore]:
     """A store with so many rows that the planner prefers an index wherever there is one."""
     schema = "test_plans"
     drop_schema(postgres_url, schema)
-    with contextlib.closing(SessionDB(PostgresEngine(postgres_url, schema=schema))) as db:
+    with contextlib.closing(SessionStore(PostgresEngine(postgres_url, schema=schema))) as db:
         outbox = Outbox(db.database)
         with db.transaction():
             for number in range(400):
@@ -367,7 +369,7 @@ def walks(plan: dict[str, Any]) -> Iterator[str]:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_no_statement_walks_through_a_table(
-    filled: SessionDB, monkeypatch: pytest.MonkeyPatch, question: str
+    filled: SessionStore, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
     asked: list[tuple[str, Any]] = []
     database = filled.database
@@ -416,7 +418,7 @@ def test_no_statement_walks_through_a_table(
 
 
 def test_both_engines_have_the_same_tables_and_columns(tmp_path: Path, open_store: OpenStore) -> None:
-    with contextlib.closing(SessionDB(tmp_path / "state.db")) as files:
+    with contextlib.closing(SessionStore(tmp_path / "state.db")) as files:
         sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'messages_%' AND name NOT LIKE 'sqlite_%'"
         names = [row[0] for row in files.database.execute(sql)]
         in_files = {name: set(files.database.columns(name)) for name in names}
@@ -452,7 +454,7 @@ def test_every_statement_that_sqlite_runs_is_one_of_postgresql_as_well(
     monkeypatch.setattr(
         sqlite3, "connect", lambda *args, **options: connect(*args, factory=Noting, **options)
     )
-    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
+    with contextlib.closing(SessionStore(tmp_path / "state.db")) as db:
         db.counts()
         ran.clear()  # the migrations of SQLite
         use_everything(db)
@@ -485,7 +487,7 @@ def prepared(sql: str) -> str:
     return re.sub(r"%(?:\((\w+)\))?s", number, psycopg_sql(sql)).replace("%%", "%")
 
 
-def use_everything(db: SessionDB) -> None:
+def use_everything(db: SessionStore) -> None:
     """Call what the row SQL stands in."""
     outbox = Outbox(db.database)
     db.create_session("s1", title="Plan", user="ann", identity={"user_id": "ann"})
@@ -499,33 +501,33 @@ def use_everything(db: SessionDB) -> None:
     db.create_session("s1", title="Plan", user="ann", identity={"user_id": "ann"})
     db.append_turn("s1", turn(), "t2", 2, reopen=True)
     last = db.append_message("s1", "user", "tea", ref="r3")
-    db.set_system_prompt("s1", "x")
-    db.system_prompt("s1")
-    db.freeze_memory_prompt("s1", "x")
-    db.memory_prompt("s1")
-    db.set_title("s1", "Other")
-    db.add_usage("s1", input_tokens=1, cost_usd=0.5)
+    db.meta.set_system_prompt("s1", "x")
+    db.meta.system_prompt("s1")
+    db.meta.freeze_memory_prompt("s1", "x")
+    db.meta.memory_prompt("s1")
+    db.meta.set_title("s1", "Other")
+    db.meta.add_usage("s1", input_tokens=1, cost_usd=0.5)
     db.end_session("s1", "close")
     db.reopen_session("s1")
-    db.set_mark("s1", "pinned")
-    db.set_mark("s1", "pinned", on=False)
-    db.children("s1")
-    list(db.first_messages("cli", 2))
+    db.meta.set_mark("s1", "pinned")
+    db.meta.set_mark("s1", "pinned", on=False)
+    lineage.children(db.database, "s1")
+    list(lineage.first_messages(db.database, "cli", 2))
     db.get_messages_as_conversation("s1", include_ancestors=True)
     db.transcript("s1").messages()
-    db.withdraw("s1", last)
-    db.delete_copy("s1", "none")
-    db.compact("s1", last)
-    db.has_message("s1", "r3")
+    db.turns.withdraw("s1", last)
+    db.turns.delete_copy("s1", "none")
+    db.turns.compact("s1", last)
+    db.turns.has_message("s1", "r3")
     db.counts()
     db.has_turn("t2")
-    db.turn_start("s1", 1)
+    db.turns.first_message("s1", 1)
     db.idle_sessions(9e9, ["cli"])
-    db.session_identity("s1")
-    list(db.complete_turns(session_id="s1"))
-    db.stored_sources(["cli"])
-    db.set_meta("k", "v")
-    db.get_meta("k")
+    db.meta.identity("s1")
+    list(db.turns.complete(session_id="s1"))
+    db.sources()
+    db.meta.set("k", "v")
+    db.meta.get("k")
     db.delete_if_unused("s2")
     idle_sessions(db, 9e9)
     turns = OpenTurnStore(db)

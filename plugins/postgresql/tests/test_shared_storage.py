@@ -221,7 +221,9 @@ def test_of_a_thousand_people_nobody_sees_another_s_notes_sessions_or_recall(
         listed = [
             stored.session.id for stored in memory.sessions.list_sessions(user=f"telegram:{name}", limit=10)
         ]
-        found = [hit.text for hit in memory.sessions.search("kumquat", user=f"telegram:{name}", limit=50)]
+        found = [
+            hit.text for hit in memory.sessions.past.search("kumquat", user=f"telegram:{name}", limit=50)
+        ]
         everything = f"{prompt} {turn.recall.context} {listed} {found}"
         assert f"{name}-person" in prompt
         assert f"{name}-tree" in turn.recall.context
@@ -290,7 +292,7 @@ def test_a_prompt_that_was_built_during_an_outage_gets_the_notes_when_the_server
     assert "Likes kumquats" in prompt
     assert "can't be read at the moment" not in prompt
     assert agent.run_turn("two").text == "Second."
-    assert "Uses ruff" in memory.sessions.system_prompt(agent.session.id)
+    assert "Uses ruff" in memory.sessions.meta.system_prompt(agent.session.id)
     agent.close()
     assert memory.origins.reading_of(session).origin == "person"
 
@@ -383,7 +385,7 @@ def test_the_agent_answers_and_says_that_nothing_was_kept(
     )
     server.start()
     assert agent.run_turn("three").text == "Third."
-    turns = [turn.turn.user for turn in memory.sessions.complete_turns(session_id=agent.session.id)]
+    turns = [turn.turn.user for turn in memory.sessions.turns.complete(session_id=agent.session.id)]
     assert "one" in turns
     assert "two" not in turns
     agent.close()
@@ -520,7 +522,7 @@ def test_the_password_comes_from_the_env_file(
     with contextlib.closing(open_sessions(hermes_home, config)) as sessions:
         sessions.create_session("s1")
         sessions.append_message("s1", "user", "kumquat")
-        assert [hit.text for hit in sessions.search("kumquats")] == ["kumquat"]
+        assert [hit.text for hit in sessions.past.search("kumquats")] == ["kumquat"]
 
 
 def test_the_store_of_a_home_is_opened_in_one_place() -> None:
@@ -531,7 +533,7 @@ def test_the_store_of_a_home_is_opened_in_one_place() -> None:
         path.relative_to(root).as_posix()
         for path in root.rglob("*.py")
         if re.search(
-            r"SessionDB\(\s*\w*\.?(home\.)?state_db|SessionDB\(path\)", path.read_text(encoding="utf-8")
+            r"SessionStore\(\s*\w*\.?(home\.)?state_db|SessionStore\(path\)", path.read_text(encoding="utf-8")
         )
     }
     assert opening == known

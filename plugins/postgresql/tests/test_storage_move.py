@@ -24,9 +24,9 @@ from hermes_core.health.doctor import examine_extensions
 from hermes_core.health.storage import storage_status
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
 from hermes_memory_postgresql import storage_move
 from hermes_memory_postgresql.note_copy import CHANGE_COLUMNS, EVENT_COLUMNS, ORIGIN_COLUMNS
@@ -69,7 +69,7 @@ def url(postgres_url: str, postgres_schema: str, hermes_home: HermesHome) -> Ite
 
 
 @contextlib.contextmanager
-def opened(home: HermesHome) -> Iterator[SessionDB]:
+def opened(home: HermesHome) -> Iterator[SessionStore]:
     with contextlib.closing(open_sessions(home, load_config(home))) as db:
         yield db
 
@@ -103,8 +103,8 @@ def fill(home: HermesHome) -> None:
         db.create_session("branch", parent_id="s1", relation="branch", user="telegram:1")
         db.append_message("branch", "user", "copied text", copied=True)
         db.delete_session("s7")
-        db.add_usage("s1", input_tokens=7, cost_usd=0.125)
-        db.set_meta("handed:fake", "3")
+        db.meta.add_usage("s1", input_tokens=7, cost_usd=0.125)
+        db.meta.set("handed:fake", "3")
         HostState(db, "user", lambda: "telegram:1")["places"] = ["Ghana"]
         open_turn = StoredOpenTurn("o1", "s1", {"role": "user", "content": "open"}, "Ann", messages=())
         OpenTurnStore(db).create(open_turn, at=1.7e9)
@@ -161,12 +161,12 @@ def test_a_home_goes_to_a_server_and_back_with_all_that_it_holds(
     before = digest(hermes_home)
     notes = notes_of(hermes_home)
     with opened(hermes_home) as db:
-        hits = [hit.message_id for hit in db.search("kumquats 2 3", user="telegram:2")]
+        hits = [hit.message_id for hit in db.past.search("kumquats 2 3", user="telegram:2")]
     printed = run("storage", "move", "--to", url, "--yes").stdout
     assert load_config(hermes_home).storage.url == url
     with opened(hermes_home) as db:
         assert db.database.kind == "postgresql"
-        assert [hit.message_id for hit in db.search("kumquats 2 3", user="telegram:2")] == hits
+        assert [hit.message_id for hit in db.past.search("kumquats 2 3", user="telegram:2")] == hits
         assert db.index.check() == []
         new = db.append_message("s1", "user", "a new one")
         assert new > before.rows["messages"] + 20  # numbers of the deleted session are not given again
@@ -406,7 +406,7 @@ def test_a_program_that_ran_before_can_not_write_into_the_source(hermes_home: He
             for write in (
                 lambda: db.create_session("late"),
                 lambda: db.append_message("s1", "user", "late"),
-                lambda: db.set_meta("late", "1"),
+                lambda: db.meta.set("late", "1"),
                 lambda: Outbox(db.database).put("fake", NewRow("sync_turn", "late", "s1", "{}")),
                 lambda: db.delete_session("s1"),
             ):
@@ -468,7 +468,7 @@ def test_a_move_is_refused_while_another_program_has_the_file_open(
 ) -> None:
     fill(hermes_home)
     program = (
-        "import sys, time; from hermes_core.sessions.db import SessionDB; db = SessionDB(sys.argv[1]);"
+        "import sys, time; from hermes_core.sessions.session_store import SessionStore; db = SessionStore(sys.argv[1]);"
         "db.counts(); print('open', flush=True); sys.stdin.readline(); db.close()"
     )
     words = [sys.executable, "-c", program, str(hermes_home.state_db)]
@@ -537,7 +537,7 @@ def test_rows_that_differ_leave_the_settings_as_they_are(
     fill(hermes_home)
     copy = storage_move.copy_store
 
-    def copy_badly(source: SessionDB, target: SessionDB, progress: Callable[[int], object]) -> int:
+    def copy_badly(source: SessionStore, target: SessionStore, progress: Callable[[int], object]) -> int:
         copied = copy(source, target, progress)
         target.database.execute("UPDATE messages SET timestamp = timestamp + 1 WHERE id = 7")
         target.database.execute("DELETE FROM outbox_settled")

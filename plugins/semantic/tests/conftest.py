@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
 from hermes_memory_semantic.embeddings import EmbeddingServer, HttpEncoder
 from hermes_memory_semantic.vectors import VectorIndex
@@ -16,7 +16,7 @@ from tests.sessions.conftest import server_database
 # No test pays for the thread of a memory, but those that say so.
 os.environ["HERMES_SEMANTIC"] = "off"
 
-OpenStore = Callable[..., SessionDB]
+OpenStore = Callable[..., SessionStore]
 
 # Tests that are about the file of SQLite.
 OF_THE_FILE = {
@@ -43,13 +43,13 @@ def vector_factory(server: EmbeddingServer | None = None) -> Callable[[Engine], 
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
     """Open the test's store as often as asked, with vectors if not asked otherwise."""
     kind = getattr(request, "param", "postgresql" if ON_POSTGRES else "sqlite")
-    stores: list[SessionDB] = []
+    stores: list[SessionStore] = []
     url = request.getfixturevalue("postgres_url") if kind == "postgresql" else ""
     schema = request.getfixturevalue("postgres_schema") if url else ""
 
-    def open_it(server: EmbeddingServer | None = None, *, by_meaning: bool = True) -> SessionDB:
+    def open_it(server: EmbeddingServer | None = None, *, by_meaning: bool = True) -> SessionStore:
         place = server_database(url, schema) if url else tmp_path / "state.db"
-        stores.append(SessionDB(place, make_vectors=vector_factory(server) if by_meaning else None))
+        stores.append(SessionStore(place, make_vectors=vector_factory(server) if by_meaning else None))
         return stores[-1]
 
     yield open_it

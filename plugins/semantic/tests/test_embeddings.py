@@ -22,7 +22,7 @@ from hermes_core.errors import HermesError
 from hermes_core.health.databases import examine_vectors, vector_state
 from hermes_core.health.status import status_of
 from hermes_core.home import HermesHome
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_semantic import dense, embeddings, vectors
 from hermes_memory_semantic.embeddings import EmbeddingServer, HttpEncoder
 from plugins.semantic.tests.conftest import OpenStore
@@ -100,26 +100,26 @@ def server() -> Iterator[Server]:
         yield running
 
 
-def opened(open_store: OpenStore, server: Server, model: str = "subjects", key: str = "") -> SessionDB:
+def opened(open_store: OpenStore, server: Server, model: str = "subjects", key: str = "") -> SessionStore:
     return open_store(EmbeddingServer(server.url, model, key))
 
 
-def filled(open_store: OpenStore, server: Server, **options: str) -> SessionDB:
+def filled(open_store: OpenStore, server: Server, **options: str) -> SessionStore:
     db = opened(open_store, server, **options)
     db.create_session("s1")
     for number, text in enumerate(TALK):
         messages = [{"role": "user", "content": text}, {"role": "assistant", "content": "I see."}]
         db.append_turn("s1", messages, f"s1-{number}", number + 1)
-    assert db.vectors is not None
-    db.vectors.build()
+    assert db.past.vectors is not None
+    db.past.vectors.build()
     return db
 
 
-def rows(db: SessionDB, sql: str) -> list[Any]:
+def rows(db: SessionStore, sql: str) -> list[Any]:
     return [row[0] for row in db.database.execute(sql)]
 
 
-def models(db: SessionDB) -> list[Any]:
+def models(db: SessionStore) -> list[Any]:
     """The models whose vectors are stored."""
     assert rows(db, "SELECT count(*) FROM vectors") != [0]
     if db.database.kind == "sqlite":
@@ -129,9 +129,9 @@ def models(db: SessionDB) -> list[Any]:
 
 def test_a_message_is_found_by_vectors_of_a_server(open_store: OpenStore, server: Server) -> None:
     with closing(filled(open_store, server, key="secret")) as db:
-        assert {hit.text for hit in db.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
-        assert db.search("the budget")[0].text == TALK[1]
-        assert db.vector_fault == ""
+        assert {hit.text for hit in db.past.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
+        assert db.past.search("the budget")[0].text == TALK[1]
+        assert db.past.vector_fault == ""
         assert {request["model"] for request in server.requests} == {"subjects"}
         assert set(server.keys) == {"Bearer secret"}
         assert max(len(request["input"]) for request in server.requests) <= embeddings.BATCH
@@ -140,22 +140,22 @@ def test_a_message_is_found_by_vectors_of_a_server(open_store: OpenStore, server
 def test_a_server_that_is_down_is_named_and_words_answer(open_store: OpenStore, server: Server) -> None:
     with closing(filled(open_store, server)) as db:
         server.statuses = [503] * 3
-        assert db.search("who adopted a dog?")[0].text == TALK[0]
-        assert "503" in db.vector_fault
+        assert db.past.search("who adopted a dog?")[0].text == TALK[0]
+        assert "503" in db.past.vector_fault
         asked = len(server.requests)
-        assert db.search("who adopted a dog?")[0].text == TALK[0]
+        assert db.past.search("who adopted a dog?")[0].text == TALK[0]
         assert len(server.requests) == asked  # it is not asked again at once
-        assert db.vectors is not None
+        assert db.past.vectors is not None
         server.statuses = []
-        assert db.vectors.works()
-        assert db.vector_fault == ""
+        assert db.past.vectors.works()
+        assert db.past.vector_fault == ""
 
 
 def test_a_busy_server_is_asked_again(open_store: OpenStore, server: Server) -> None:
     server.statuses = [429, 503]
     with closing(filled(open_store, server)) as db:
-        assert db.vector_fault == ""
-        assert db.search("the budget")[0].text == TALK[1]
+        assert db.past.vector_fault == ""
+        assert db.past.search("the budget")[0].text == TALK[1]
 
 
 def test_missing_vectors_are_made_when_the_server_is_back(
@@ -167,11 +167,11 @@ def test_missing_vectors_are_made_when_the_server_is_back(
         db.create_session("s1")
         db.append_message("s1", "user", TALK[0])
         deadline = time.monotonic() + 20
-        assert db.vectors is not None
-        while db.vectors.missing() and time.monotonic() < deadline:
+        assert db.past.vectors is not None
+        while db.past.vectors.missing() and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert db.vectors.missing() == 0
-        assert db.vector_fault == ""
+        assert db.past.vectors.missing() == 0
+        assert db.past.vector_fault == ""
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_an_answer_that_holds_no_vectors_is_a_fault(server: Server, answer: Any)
 def test_secrets_are_redacted_before_a_text_is_sent(open_store: OpenStore, server: Server) -> None:
     with closing(filled(open_store, server)) as db:
         db.append_message("s1", "user", f"My key is {SECRET}, and the dog is fine.")
-        assert db.vectors is not None
-        db.vectors.build()
-        db.search(f"which dog has {SECRET}?")
+        assert db.past.vectors is not None
+        db.past.vectors.build()
+        db.past.search(f"which dog has {SECRET}?")
     assert any("the dog is fine" in text for text in server.texts)
     assert not any(SECRET in text for text in server.texts)
 
@@ -237,7 +237,7 @@ def test_an_odd_answer_is_a_problem_and_no_exception(
         said = memory.start_session()
         for text in TALK:
             memory.end_turn(said, text, "noted")
-        index = memory.sessions.vectors
+        index = memory.sessions.past.vectors
         assert index is not None
         index.build()
         server.answer = lambda texts: {"data": change(server.embed(texts)["data"])}
@@ -268,13 +268,13 @@ def test_numbers_of_any_size_make_a_vector(server: Server, number: float) -> Non
 @pytest.mark.filterwarnings("error")
 def test_a_vector_of_zeros_is_near_to_nothing(open_store: OpenStore, server: Server) -> None:
     with closing(filled(open_store, server)) as db:
-        assert db.vectors is not None
+        assert db.past.vectors is not None
         server.answer = lambda texts: {"data": [{"embedding": [0.0] * server.dimension} for _ in texts]}
         db.append_message("s1", "user", "zeros")
-        db.vectors.build()
-        assert db.search("who adopted a dog?")[0].text == TALK[0]
+        db.past.vectors.build()
+        assert db.past.search("who adopted a dog?")[0].text == TALK[0]
         server.answer = server.embed
-        assert {hit.text for hit in db.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
+        assert {hit.text for hit in db.past.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
 
 
 def test_a_server_that_makes_vectors_of_two_dimensions_is_a_fault(
@@ -287,8 +287,8 @@ def test_a_server_that_makes_vectors_of_two_dimensions_is_a_fault(
     with closing(filled(open_store, server)) as db:
         stored = rows(db, "SELECT count(*) FROM vectors")
         server.answer = embed_in_turn
-        assert db.search("who adopted a dog?")[0].text == TALK[0]
-        assert "12 numbers and of 8 numbers" in db.vector_fault
+        assert db.past.search("who adopted a dog?")[0].text == TALK[0]
+        assert "12 numbers and of 8 numbers" in db.past.vector_fault
         assert rows(db, "SELECT count(*) FROM vectors") == stored
 
 
@@ -306,13 +306,13 @@ def test_vectors_of_messages_do_not_end_the_wait_after_a_late_question(
         return sum(text.startswith("who") for text in server.texts)
 
     with closing(filled(open_store, server)) as db:
-        index = db.vectors
+        index = db.past.vectors
         assert index is not None
         monkeypatch.setattr(embeddings, "QUESTION_TIMEOUT_S", 0.2)
         server.answer = embed_late
         for number in range(3):
-            assert db.search("who adopted a dog?")[0].text == TALK[0]
-            assert "not answered" in db.vector_fault
+            assert db.past.search("who adopted a dog?")[0].text == TALK[0]
+            assert "not answered" in db.past.vector_fault
             db.append_turn(
                 "s1", [{"role": "user", "content": f"It is {number}."}], f"more-{number}", 9 + number
             )
@@ -322,8 +322,8 @@ def test_vectors_of_messages_do_not_end_the_wait_after_a_late_question(
         late.set()
         monkeypatch.setattr(embeddings, "QUESTION_TIMEOUT_S", 3.0)
         assert index.works()
-        assert {hit.text for hit in db.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
-        assert db.vector_fault == ""
+        assert {hit.text for hit in db.past.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
+        assert db.past.vector_fault == ""
 
 
 def private_key() -> list[str]:
@@ -339,13 +339,13 @@ def private_key() -> list[str]:
 def test_no_part_of_a_secret_is_sent_by_itself(open_store: OpenStore, server: Server, secret: str) -> None:
     talk = f"Keep this for the deployment:\n{secret}\nThe dog is fine, thanks."
     with closing(filled(open_store, server)) as db:
-        assert db.vectors is not None
+        assert db.past.vectors is not None
         for shift in range(0, 120, 20):
             db.append_message("s1", "user", "a " * shift + talk)
         db.append_message("s1", "user", f"{talk}\n" + "It rained. " * 200)
-        db.vectors.build()
-        db.search(f"Is the dog fine? {talk} {'and so on ' * 100} Is the dog still fine?")
-        db.search(f"{'a ' * 300}{talk} who has a dog?")
+        db.past.vectors.build()
+        db.past.search(f"Is the dog fine? {talk} {'and so on ' * 100} Is the dog still fine?")
+        db.past.search(f"{'a ' * 300}{talk} who has a dog?")
     assert any("The dog is fine" in text for text in server.texts)
     assert any("[redacted:" in text for text in server.texts)
     for part in (*private_key()[1:-1], "hunter2secretpw"):
@@ -370,16 +370,16 @@ def test_another_model_makes_all_vectors_anew(open_store: OpenStore, server: Ser
         first = models(db)
     for model in ("other", "subjects"):
         with closing(opened(open_store, server, model)) as db:
-            assert db.vectors is not None
+            assert db.past.vectors is not None
             if db.database.kind != "sqlite":  # other machines may have the model before
                 with pytest.raises(HermesError, match="sessions rebuild"):
-                    db.vectors.build()
-                db.vectors.forget()
-            db.vectors.build()
+                    db.past.vectors.build()
+                db.past.vectors.forget()
+            db.past.vectors.build()
             assert len(models(db)) == 1
             assert (models(db) == first) == (model == "subjects")
-            assert db.vectors.missing() == 0
-            assert db.search("the budget")[0].text == TALK[1]
+            assert db.past.vectors.missing() == 0
+            assert db.past.search("the budget")[0].text == TALK[1]
 
 
 def test_a_model_that_changes_its_dimension_makes_all_vectors_anew(
@@ -387,24 +387,24 @@ def test_a_model_that_changes_its_dimension_makes_all_vectors_anew(
 ) -> None:
     with closing(filled(open_store, server)) as db:
         server.dimension = 12
-        assert db.search("who adopted a dog?")[0].text == TALK[0]  # by words meanwhile
-        assert db.vectors is not None
+        assert db.past.search("who adopted a dog?")[0].text == TALK[0]  # by words meanwhile
+        assert db.past.vectors is not None
         if db.database.kind != "sqlite":  # other machines may have a server with the model before
-            assert "have 8 numbers, not 12; give all machines" in db.vector_fault
-            assert not db.vectors.works()
+            assert "have 8 numbers, not 12; give all machines" in db.past.vector_fault
+            assert not db.past.vectors.works()
             requests = len(server.requests)
             with pytest.raises(HermesError, match="sessions rebuild"):
-                db.vectors.build()
+                db.past.vectors.build()
             assert len(server.requests) == requests  # no text is sent in vain
-            db.vectors.forget()
-        db.vectors.build()
-        assert db.vector_fault == ""
-        by_server = db.vectors.description().startswith("pgvector")
+            db.past.vectors.forget()
+        db.past.vectors.build()
+        assert db.past.vector_fault == ""
+        by_server = db.past.vectors.description().startswith("pgvector")
         lengths = (
             "SELECT public.vector_dims(own) FROM vectors" if by_server else "SELECT length(own) FROM vectors"
         )
         assert set(rows(db, lengths)) == {12}
-        assert db.search("the budget")[0].text == TALK[1]
+        assert db.past.search("the budget")[0].text == TALK[1]
 
 
 def test_the_memory_says_when_the_server_does_not_answer(
@@ -421,9 +421,9 @@ def test_the_memory_says_when_the_server_does_not_answer(
     with open_memory(hermes_home) as memory:
         said = memory.start_session()
         memory.end_turn(said, TALK[0], "noted")
-        assert memory.sessions.vectors is not None
-        memory.sessions.vectors.build()
-        parts = ["on by subjects", memory.sessions.vectors.description()]  # the second only on a server
+        assert memory.sessions.past.vectors is not None
+        memory.sessions.past.vectors.build()
+        parts = ["on by subjects", memory.sessions.past.vectors.description()]  # the second only on a server
         assert vector_state(memory) == ", ".join(filter(None, parts))
         assert examine_vectors(memory)[0].state == "ok"
         assert server.keys[-1] == "Bearer from-env-file"
@@ -451,9 +451,9 @@ def test_a_machine_with_another_model_says_what_to_do(
         return open_memory(tmp_path / name)
 
     with open_machine("one", "subjects") as one:
-        assert one.sessions.vectors is not None
+        assert one.sessions.past.vectors is not None
         one.end_turn(one.start_session("s1"), TALK[0], "noted")
-        one.sessions.vectors.build()
+        one.sessions.past.vectors.build()
         says = f"made by 'http subjects {server.url}', not by 'http other {server.url}'; give all machines"
         for sessions in ("auto", "on_request"):
             with open_machine("two", "other", sessions) as two:
@@ -483,8 +483,8 @@ def test_an_unasked_turn_beside_a_server_is_judged_by_words(
         said = memory.start_session()
         for number in range(20):
             memory.end_turn(said, f"{TALK[number and 1 + number % 2]} It was number {number}.", "noted")
-        assert memory.sessions.vectors is not None
-        memory.sessions.vectors.build()
+        assert memory.sessions.past.vectors is not None
+        memory.sessions.past.vectors.build()
         session = memory.start_session()
         assert memory.begin_turn(session, "Write a poem about a storm of fish.").context == ""
         assert "puppy" in memory.begin_turn(session, "when was the puppy adopted?").context
@@ -495,9 +495,9 @@ def test_the_local_model_takes_over_again(open_store: OpenStore, server: Server)
         pytest.skip("needs the local model")
     filled(open_store, server).close()
     with closing(open_store()) as db:
-        assert db.vectors is not None
-        assert db.vectors.missing() == 2 * len(TALK)
-        db.vectors.forget()
-        db.vectors.build()
+        assert db.past.vectors is not None
+        assert db.past.vectors.missing() == 2 * len(TALK)
+        db.past.vectors.forget()
+        db.past.vectors.build()
         assert models(db) == [dense.MODEL]
-        assert db.search("a new dog")[0].text in (TALK[0], TALK[3])
+        assert db.past.search("a new dog")[0].text in (TALK[0], TALK[3])

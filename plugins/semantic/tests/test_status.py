@@ -21,7 +21,7 @@ def test_it_says_how_a_server_stores_the_vectors(
     server = {"embeddings": "http", "embeddings_url": "http://127.0.0.1:9/v1", "embeddings_model": "m"}
     config = {"storage": {"url": postgres_url, "schema": postgres_schema}, "recall": server}
     with open_memory(hermes_home, config=config) as memory:
-        vectors = memory.sessions.vectors
+        vectors = memory.sessions.past.vectors
         assert vectors is not None
         memory.sessions.create_session("s1")
         memory.sessions.append_message("s1", "user", "We adopted a puppy.")
@@ -37,7 +37,7 @@ def test_messages_that_wait_for_their_vectors_are_counted(
 ) -> None:
     monkeypatch.setenv(SEMANTIC, "auto")
     with open_memory(hermes_home) as memory:
-        vectors = memory.sessions.vectors
+        vectors = memory.sessions.past.vectors
         assert vectors is not None
         dense.encoder()  # without `wake` no thread loads it
         monkeypatch.setattr(vectors, "wake", lambda: None)

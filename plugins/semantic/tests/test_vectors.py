@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from hermes_core.sessions import maintenance
-from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import repair
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_semantic import dense
 from hermes_memory_semantic.vectors import VectorIndex
 from plugins.semantic.tests.conftest import OpenStore
@@ -36,17 +36,17 @@ TALK = [
 
 
 @pytest.fixture
-def opened(open_store: OpenStore) -> Callable[[], SessionDB]:
+def opened(open_store: OpenStore) -> Callable[[], SessionStore]:
     """Opens the test's store with vectors, as often as asked."""
     return open_store
 
 
-def meaning_of(db: SessionDB) -> VectorIndex:
-    assert db.vectors is not None
-    return db.vectors
+def meaning_of(db: SessionStore) -> VectorIndex:
+    assert db.past.vectors is not None
+    return db.past.vectors
 
 
-def filled(db: SessionDB, session: str = "s1") -> SessionDB:
+def filled(db: SessionStore, session: str = "s1") -> SessionStore:
     db.create_session(session)
     for number, text in enumerate(TALK):
         db.append_turn(
@@ -59,7 +59,7 @@ def filled(db: SessionDB, session: str = "s1") -> SessionDB:
     return db
 
 
-def rows(db: SessionDB, sql: str = "SELECT count(*) FROM vectors") -> int:
+def rows(db: SessionStore, sql: str = "SELECT count(*) FROM vectors") -> int:
     return int(db.database.execute(sql).fetchone()[0])
 
 
@@ -68,13 +68,13 @@ def rows(db: SessionDB, sql: str = "SELECT count(*) FROM vectors") -> int:
     [("new dog in the family?", 0), ("a depressed mood", 3), ("trip to Portugal", 2), ("baking a cake", 4)],
 )
 def test_a_message_is_found_that_shares_no_word_with_the_question(
-    opened: Callable[[], SessionDB], question: str, wanted: int
+    opened: Callable[[], SessionStore], question: str, wanted: int
 ) -> None:
-    assert filled(opened()).search(question)[0].text == TALK[wanted]
+    assert filled(opened()).past.search(question)[0].text == TALK[wanted]
 
 
 def test_while_most_messages_are_unread_all_are_searched_by_words(
-    opened: Callable[[], SessionDB], monkeypatch: pytest.MonkeyPatch
+    opened: Callable[[], SessionStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = opened()
     monkeypatch.setattr(meaning_of(db), "wake", lambda: None)
@@ -82,38 +82,38 @@ def test_while_most_messages_are_unread_all_are_searched_by_words(
     db.create_session("later")
     for number in range(len(TALK)):
         db.append_message("later", "user", f"Something else altogether, number {number}")
-    assert db.search("a depressed mood") == []
+    assert db.past.search("a depressed mood") == []
     meaning_of(db).build()
-    assert db.search("a depressed mood")[0].text == TALK[3]
+    assert db.past.search("a depressed mood")[0].text == TALK[3]
     db.append_message("later", "user", "One more")
-    assert db.search("a depressed mood")[0].text == TALK[3]
+    assert db.past.search("a depressed mood")[0].text == TALK[3]
 
 
-def test_what_nobody_spoke_of_is_not_found_by_meaning(opened: Callable[[], SessionDB]) -> None:
-    assert filled(opened()).search("asdfghjkl") == []
+def test_what_nobody_spoke_of_is_not_found_by_meaning(opened: Callable[[], SessionStore]) -> None:
+    assert filled(opened()).past.search("asdfghjkl") == []
 
 
 @pytest.mark.parametrize("question", ["弟は何が怖いですか？", "docker 部署失败", "भाई"])
 def test_a_question_that_the_model_can_not_read_is_answered_by_words_alone(
-    opened: Callable[[], SessionDB], tmp_path: Path, question: str
+    opened: Callable[[], SessionStore], tmp_path: Path, question: str
 ) -> None:
     said = ["弟は犬が怖いです。", "服务器部署失败了。", "भाई को कुत्तों से डर लगता है।"]
-    by_words = SessionDB(tmp_path / "words.db")
+    by_words = SessionStore(tmp_path / "words.db")
     found = []
     for db in (by_words, filled(opened())):
         db.create_session("other")
         for text in said:
             db.append_message("other", "user", text)
-        if db.vectors:
-            db.vectors.build()
-        found.append([hit.text for hit in db.search(question) if hit.text in said])
+        if db.past.vectors:
+            db.past.vectors.build()
+        found.append([hit.text for hit in db.past.search(question) if hit.text in said])
     by_words.close()
     assert found[0] == found[1]
     assert meaning_of(db).likeness(question) is None
 
 
 def test_a_word_near_one_of_the_message_before_counts_for_the_answer(
-    opened: Callable[[], SessionDB],
+    opened: Callable[[], SessionStore],
 ) -> None:
     db = filled(opened())
     meaning, ids = meaning_of(db), list(range(1, 2 * len(TALK) + 1))
@@ -130,7 +130,7 @@ def test_of_a_pasted_document_only_the_beginning_is_read() -> None:
     assert (whole.whole == begun.whole).all()
 
 
-def test_names_and_words_that_tell_nothing_are_not_compared(opened: Callable[[], SessionDB]) -> None:
+def test_names_and_words_that_tell_nothing_are_not_compared(opened: Callable[[], SessionStore]) -> None:
     meaning = meaning_of(filled(opened()))
     without, with_name = meaning.likeness("Did Ann fly?", ["Ann", "fly"]), meaning.likeness("Did Ann fly?")
     assert without is not None
@@ -141,17 +141,17 @@ def test_names_and_words_that_tell_nothing_are_not_compared(opened: Callable[[],
 
 def test_without_the_switch_nothing_is_made_and_no_thread_runs(tmp_path: Path) -> None:
     before = set(threading.enumerate())
-    db = SessionDB(tmp_path / "state.db")
+    db = SessionStore(tmp_path / "state.db")
     db.create_session("s1")
     db.append_message("s1", "user", TALK[0])
-    assert db.vectors is None
+    assert db.past.vectors is None
     assert set(threading.enumerate()) <= before  # one of a test before may end meanwhile
     assert rows(db) == 0
     db.close()
 
 
 def test_vectors_are_made_in_the_background_and_the_thread_ends_with_the_store(
-    opened: Callable[[], SessionDB],
+    opened: Callable[[], SessionStore],
 ) -> None:
     db = opened()
     db.create_session("s1")
@@ -172,20 +172,20 @@ FAR = f"{FILLER}\nThe veterinarian vaccinated both kittens this afternoon.\n{FIL
 
 @pytest.mark.parametrize("role", ["tool", "user", "assistant"])
 def test_what_stands_far_inside_a_long_message_is_found_by_meaning(
-    opened: Callable[[], SessionDB], role: str
+    opened: Callable[[], SessionStore], role: str
 ) -> None:
     db = filled(opened())
     db.append_turn("s1", [{"role": role, "content": FAR, "tool_name": "run"}], "s1-9", 9)
     meaning_of(db).build()
 
-    best = db.search("Did the cats get their shots at the vet?")[0]
+    best = db.past.search("Did the cats get their shots at the vet?")[0]
 
     assert best.role == role
     assert "veterinarian" in best.excerpt
     assert best.text == FAR
 
 
-def test_a_long_message_has_few_vectors_with_their_places(opened: Callable[[], SessionDB]) -> None:
+def test_a_long_message_has_few_vectors_with_their_places(opened: Callable[[], SessionStore]) -> None:
     db = opened()
     db.create_session("s1")
     text = "The export wrote many rows of invoices. " * 500
@@ -202,7 +202,7 @@ def test_a_long_message_has_few_vectors_with_their_places(opened: Callable[[], S
     assert words + len(spans) * dense.DIMENSION < 25_000
 
 
-def test_results_of_the_tools_of_memory_get_no_vectors(opened: Callable[[], SessionDB]) -> None:
+def test_results_of_the_tools_of_memory_get_no_vectors(opened: Callable[[], SessionStore]) -> None:
     db = opened()
     db.create_session("s1")
     found = [{"role": "tool", "content": "The puppy is from the shelter.", "tool_name": "session_search"}]
@@ -239,38 +239,38 @@ def test_pieces_are_bounded_and_in_order(text: str) -> None:
         )
 
 
-def test_a_deleted_session_takes_its_vectors_along(opened: Callable[[], SessionDB]) -> None:
+def test_a_deleted_session_takes_its_vectors_along(opened: Callable[[], SessionStore]) -> None:
     db = filled(filled(opened()), "s2")
     db.delete_session("s1")
     assert rows(db) == 2 * len(TALK)
-    assert {hit.session_id for hit in db.search("new dog in the family?")} == {"s2"}
+    assert {hit.session_id for hit in db.past.search("new dog in the family?")} == {"s2"}
 
 
-def test_what_was_taken_back_is_not_found_by_meaning(opened: Callable[[], SessionDB]) -> None:
+def test_what_was_taken_back_is_not_found_by_meaning(opened: Callable[[], SessionStore]) -> None:
     db = filled(opened())
     db.rewind("s1", 1)
-    assert db.search("new dog in the family?") == []
+    assert db.past.search("new dog in the family?") == []
 
 
-def test_vectors_of_another_model_are_made_anew(opened: Callable[[], SessionDB]) -> None:
+def test_vectors_of_another_model_are_made_anew(opened: Callable[[], SessionStore]) -> None:
     db = filled(opened())
-    with closing(sqlite3.connect(db.path, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(db.sqlite.path, isolation_level=None)) as connection:
         connection.execute("UPDATE vectors SET model = 'older', own = x'00', words = x'00'")
         connection.execute("DELETE FROM state_meta WHERE key LIKE 'meaning:%'")
     db.close()
     again = opened()
     assert meaning_of(again).build() == 2 * len(TALK)
     assert rows(again, "SELECT count(*) FROM vectors WHERE model = 'older'") == 0
-    assert again.search("new dog in the family?")[0].text == TALK[0]
+    assert again.past.search("new dog in the family?")[0].text == TALK[0]
 
 
-def test_a_search_has_missing_vectors_made(opened: Callable[[], SessionDB], open_store: OpenStore) -> None:
+def test_a_search_has_missing_vectors_made(opened: Callable[[], SessionStore], open_store: OpenStore) -> None:
     plain = open_store(by_meaning=False)
     plain.create_session("s1")
     plain.append_message("s1", "user", TALK[0])
     plain.close()
     db = opened()
-    db.search("anything")
+    db.past.search("anything")
     pause = threading.Event()
     for _ in range(400):
         if not meaning_of(db).missing():
@@ -279,15 +279,19 @@ def test_a_search_has_missing_vectors_made(opened: Callable[[], SessionDB], open
     assert rows(db) == 1
 
 
-def test_messages_that_another_process_stores_are_found_by_meaning(opened: Callable[[], SessionDB]) -> None:
+def test_messages_that_another_process_stores_are_found_by_meaning(
+    opened: Callable[[], SessionStore],
+) -> None:
     one, other = filled(opened()), opened()
-    assert other.search("new dog in the family?")
+    assert other.past.search("new dog in the family?")
     one.append_message("s1", "user", "Our cat had kittens.")
     meaning_of(one).build()
-    assert "Our cat had kittens." in [hit.text for hit in other.search("feline offspring", limit=3)]
+    assert "Our cat had kittens." in [hit.text for hit in other.past.search("feline offspring", limit=3)]
 
 
-def test_two_builders_make_each_vector_once(opened: Callable[[], SessionDB], open_store: OpenStore) -> None:
+def test_two_builders_make_each_vector_once(
+    opened: Callable[[], SessionStore], open_store: OpenStore
+) -> None:
     plain = open_store(by_meaning=False)
     plain.create_session("s1")
     for number in range(200):
@@ -307,16 +311,16 @@ def test_two_builders_make_each_vector_once(opened: Callable[[], SessionDB], ope
 BUILDING = """
 import sys
 from pathlib import Path
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_semantic.vectors import VectorIndex
-db = SessionDB(Path(sys.argv[1]), make_vectors=VectorIndex)
-db.vectors.build(lambda done: print(done, flush=True))
+db = SessionStore(Path(sys.argv[1]), make_vectors=VectorIndex)
+db.past.vectors.build(lambda done: print(done, flush=True))
 """
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_a_kill_in_the_middle_loses_nothing(opened: Callable[[], SessionDB], tmp_path: Path) -> None:
-    plain = SessionDB(tmp_path / "state.db")
+def test_a_kill_in_the_middle_loses_nothing(opened: Callable[[], SessionStore], tmp_path: Path) -> None:
+    plain = SessionStore(tmp_path / "state.db")
     plain.create_session("s1")
     for number in range(200):
         plain.append_message("s1", "user", f"Message number {number}.")
@@ -332,15 +336,15 @@ def test_a_kill_in_the_middle_loses_nothing(opened: Callable[[], SessionDB], tmp
     assert rows(db) == 200
 
 
-def test_read_only_searches_by_words(opened: Callable[[], SessionDB], tmp_path: Path) -> None:
+def test_read_only_searches_by_words(opened: Callable[[], SessionStore], tmp_path: Path) -> None:
     filled(opened()).close()
-    db = SessionDB(tmp_path / "state.db", read_only=True, make_vectors=VectorIndex)
-    assert [hit.text for hit in db.search("Lisbon")][:1] == [TALK[2]]
+    db = SessionStore(tmp_path / "state.db", read_only=True, make_vectors=VectorIndex)
+    assert [hit.text for hit in db.past.search("Lisbon")][:1] == [TALK[2]]
     db.close()
 
 
 def test_a_broken_package_is_said_once_and_search_goes_on_by_words(
-    opened: Callable[[], SessionDB],
+    opened: Callable[[], SessionStore],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -353,14 +357,14 @@ def test_a_broken_package_is_said_once_and_search_goes_on_by_words(
     db = opened()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert db.search("Lisbon")[0].text == TALK[2]
+            assert db.past.search("Lisbon")[0].text == TALK[2]
     assert "is not the file that it should be" in meaning_of(db).fault
     assert len([one for one in caplog.records if "by meaning" in one.message]) == 1
     assert not meaning_of(db).works()
 
 
 def test_a_fault_that_has_passed_is_not_told_any_more(
-    opened: Callable[[], SessionDB], monkeypatch: pytest.MonkeyPatch
+    opened: Callable[[], SessionStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = opened()
     meaning, encoder = meaning_of(db), dense.encoder
@@ -382,10 +386,10 @@ def test_a_fault_that_has_passed_is_not_told_any_more(
     assert meaning.fault == ""
 
 
-def test_a_repaired_store_makes_its_vectors_anew(opened: Callable[[], SessionDB]) -> None:
+def test_a_repaired_store_makes_its_vectors_anew(opened: Callable[[], SessionStore]) -> None:
     filled(opened()).close()
     db = opened()
-    path = db.path
+    path = db.sqlite.path
     db.close()
     repair(path)
     again = opened()
@@ -393,7 +397,7 @@ def test_a_repaired_store_makes_its_vectors_anew(opened: Callable[[], SessionDB]
     assert meaning_of(again).build() == 2 * len(TALK)
 
 
-def test_a_rebuild_makes_all_vectors_anew(opened: Callable[[], SessionDB]) -> None:
+def test_a_rebuild_makes_all_vectors_anew(opened: Callable[[], SessionStore]) -> None:
     db = filled(opened())
     db.append_message(db.list_sessions()[0].session.id, "tool", "3 rows written")
     told: list[tuple[int, int]] = []
@@ -401,10 +405,10 @@ def test_a_rebuild_makes_all_vectors_anew(opened: Callable[[], SessionDB]) -> No
     assert maintenance.rebuild_vectors(db, lambda done, total: told.append((done, total))) == count
     assert told[-1] == (count, count)
     assert rows(db) == count
-    assert db.search("new dog in the family?")[0].text == TALK[0]
+    assert db.past.search("new dog in the family?")[0].text == TALK[0]
 
 
-def test_numpy_is_not_loaded_by_two_threads_at_once(opened: Callable[[], SessionDB]) -> None:
+def test_numpy_is_not_loaded_by_two_threads_at_once(opened: Callable[[], SessionStore]) -> None:
     meaning, found = meaning_of(filled(opened())), threading.Event()
     searching = threading.Thread(target=lambda: meaning.likeness("puppy") and found.set())
     with dense.LOADING_LOCK:
@@ -418,7 +422,7 @@ LEFT_OPEN = """
 import sys, time
 from pathlib import Path
 from hermes_memory_semantic import dense
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_semantic.vectors import VectorIndex
 
 def slow():
@@ -429,7 +433,7 @@ def slow():
 
 begun = Path(sys.argv[1], "begun")
 dense.encoder = slow
-db = SessionDB(Path(sys.argv[1], "state.db"), make_vectors=VectorIndex)
+db = SessionStore(Path(sys.argv[1], "state.db"), make_vectors=VectorIndex)
 db.create_session("s1")
 db.append_message("s1", "user", "We adopted a puppy.")
 while not begun.exists():
@@ -455,7 +459,7 @@ def test_the_model_leaves_no_trace_of_its_makers_in_the_home_of_the_person(tmp_p
 INTERRUPTED = """
 import signal, sys
 from pathlib import Path
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_semantic.vectors import VectorIndex
 
 class Interrupting:
@@ -467,22 +471,22 @@ class Interrupting:
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting())
-db = SessionDB(Path(sys.argv[1]), make_vectors=VectorIndex)
+db = SessionStore(Path(sys.argv[1]), make_vectors=VectorIndex)
 try:
-    db.search("new dog in the family?")
+    db.past.search("new dog in the family?")
 except KeyboardInterrupt:
     print("interrupted")
-print(db.search("new dog in the family?")[0].text)
+print(db.past.search("new dog in the family?")[0].text)
 db.close()
 """
 
 
 def test_a_search_that_was_interrupted_while_the_model_was_loaded_can_be_made_again(
-    opened: Callable[[], SessionDB],
+    opened: Callable[[], SessionStore],
 ) -> None:
     db = filled(opened())
     db.close()
     ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(db.path)], capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", INTERRUPTED, str(db.sqlite.path)], capture_output=True, text=True, timeout=50
     )
     assert (ended.stdout, ended.stderr) == (f"interrupted\n{TALK[0]}\n", "")

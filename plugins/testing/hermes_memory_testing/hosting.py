@@ -181,7 +181,7 @@ class HostContract(abc.ABC):
             assert answer == "Noted."
             assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("The pot is blue.", "Noted.")]
             assert memory.sessions.counts()["messages"] == 2
-            assert memory.sessions.search("pot blue")
+            assert memory.sessions.past.search("pot blue")
 
     def test_the_prompt_is_the_same_bytes_after_a_restart(self, tmp_path: Path) -> None:
         with self.process(tmp_path) as (memory, agent):
@@ -252,7 +252,7 @@ class HostContract(abc.ABC):
                 agent.run("Broken tea", session="c1", user="ann", script=[*[search] * steps, Break()])
             memory.flush()
             assert ledger.turns == []
-            assert memory.sessions.search("Broken tea") == []
+            assert memory.sessions.past.search("Broken tea") == []
 
             agent.run("Whole tea", session="c1", user="ann", script=[Say("Here.")])
             memory.flush()
@@ -339,7 +339,7 @@ class HostContract(abc.ABC):
         with self.process(tmp_path, ledger) as (memory, agent):
             memory.flush()
             assert ledger.turns == []
-            assert memory.sessions.search("killed") == []
+            assert memory.sessions.past.search("killed") == []
             agent.run("Alive again", session="c1", user="ann", script=[Say("Good.")])
             memory.flush()
             assert [turn.user for turn in ledger.turns] == ["Alive again"]
@@ -348,7 +348,7 @@ class HostContract(abc.ABC):
         """Return the platform under which the adapter stores its sessions."""
         listed = memory.sessions.list_sessions(limit=1)
         assert listed, "the adapter stored no session"
-        return str(memory.sessions.session_identity(listed[0].session.id).get("platform", "cli"))
+        return str(memory.sessions.meta.identity(listed[0].session.id).get("platform", "cli"))
 
     @staticmethod
     def _stored(memory: Memory, text: str) -> bool:

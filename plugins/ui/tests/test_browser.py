@@ -107,7 +107,7 @@ def test_texts_are_shown_as_texts_with_their_control_characters(
     assert "\\u001b[31mred\\u0007" in shown
     prepare(served.memory)
     talk(served.memory, "chat-1", HOSTILE, HOSTILE)
-    served.memory.sessions.set_title("chat-1", f"tea {HOSTILE}")
+    served.memory.sessions.meta.set_title("chat-1", f"tea {HOSTILE}")
     for path in (*PATHS, "/search?q=tea", "/search?q=" + quote(HOSTILE)):
         page.goto(served.root + path)
         assert page.title() != "owned"
@@ -164,7 +164,7 @@ def test_a_conversation_is_renamed_pinned_archived_exported_and_deleted(
     expect(page.get_by_role("heading", name="Lisbon")).to_be_visible()
     page.get_by_role("button", name="Pin").click()
     expect(page.get_by_text("pinned", exact=True)).to_be_visible()
-    assert served.memory.sessions.is_marked("trip", "pinned")
+    assert served.memory.sessions.meta.is_marked("trip", "pinned")
     page.get_by_role("button", name="Archive").click()
     page.goto(f"{served.root}/sessions")
     expect(page.get_by_text("No session is here.")).to_be_visible()
@@ -371,7 +371,9 @@ def prepare(served_memory: Memory) -> None:
     session = served_memory.start_session("chat-2")
     served_memory.begin_turn(session, "Where is Nadia?")
     served_memory.end_turn(session, "Where is Nadia?", "In Lisbon.", turn_id="t1", warm=False)
-    served_memory.sessions.add_usage("chat-2", input_tokens=4000, cache_read_tokens=3000, output_tokens=90)
+    served_memory.sessions.meta.add_usage(
+        "chat-2", input_tokens=4000, cache_read_tokens=3000, output_tokens=90
+    )
     talk(served_memory, "theirs", "Hello", "Hello.", platform="telegram", user_id="42")
     if served_memory.selected:
         fact(served_memory, "Nadia works with Omar in Lisbon")
@@ -509,7 +511,7 @@ def furnish(memory: Memory) -> None:
     for session_id, question, answer in talks:
         conversation = memory.conversation(session_id)
         conversation.turn(question).finish(answer)
-    memory.sessions.set_title("trip", "Lisbon in May")
+    memory.sessions.meta.set_title("trip", "Lisbon in May")
     for text in (
         "Nadia works with Omar on Billing",
         "Omar lives in Lisbon",

@@ -89,7 +89,7 @@ def _resume(chat: TerminalChat, wanted: str = "") -> None:
     db = chat.agent.memory.sessions
     rows = [
         (
-            db.short_id(entry.session.id),
+            db.meta.short_id(entry.session.id),
             moment(entry.session.last_active),
             entry.session.title or entry.preview,
         )
@@ -122,7 +122,7 @@ def _retry(chat: TerminalChat) -> TurnResult:
 def _title(chat: TerminalChat, text: str = "") -> None:
     db, session_id = chat.agent.memory.sessions, chat.agent.session.id
     stored = db.get_session(session_id)
-    title = db.set_title(session_id, text) if text else stored.title if stored is not None else ""
+    title = db.meta.set_title(session_id, text) if text else stored.title if stored is not None else ""
     click.secho(f"title: {printable(title)}" if title else "no title yet", dim=True)
 
 
@@ -130,7 +130,7 @@ def _search(chat: TerminalChat, words: str = "") -> None:
     if not words:
         raise SessionError("/search takes words or a question", "as in /search where do we deploy billing")
     db = chat.agent.memory.sessions
-    print_hits(db, db.search(words, exclude_sessions=[chat.agent.session.id], distinct=True))
+    print_hits(db, db.past.search(words, exclude_sessions=[chat.agent.session.id], distinct=True))
 
 
 def _model(chat: TerminalChat, name: str = "") -> None:

@@ -153,7 +153,7 @@ class TerminalChat:
         stored = agent.memory.sessions.get_session(session_id)
         title = f" {printable(stored.title)!r}," if stored is not None and stored.title else ""
         holds = f"{title} {counted(count, 'message')}" if count else ""
-        self.writer.note(f"session {agent.memory.sessions.short_id(session_id)}{holds}")
+        self.writer.note(f"session {agent.memory.sessions.meta.short_id(session_id)}{holds}")
         self.lock_session()
 
     def lock_session(self) -> None:

@@ -46,7 +46,7 @@ def show_all(site: Site, request: PageRequest) -> Page:
     )
     shown = entries[:PAGE_SIZE]
     rows = [
-        {"entry": entry, "pinned": site.memory.sessions.is_marked(entry.session.id, "pinned")}
+        {"entry": entry, "pinned": site.memory.sessions.meta.is_marked(entry.session.id, "pinned")}
         for entry in shown
     ]
     return Page(
@@ -56,7 +56,7 @@ def show_all(site: Site, request: PageRequest) -> Page:
             "more": shown[-1].session.id if len(entries) > PAGE_SIZE else None,
             "archived": archived,
             "source": source,
-            "programs": site.memory.sessions.stored_sources(PROGRAM_SOURCES),
+            "programs": [name for name in site.memory.sessions.sources() if name in PROGRAM_SOURCES],
         },
     )
 
@@ -82,8 +82,8 @@ def show(site: Site, request: PageRequest) -> Page:
             "limit": MAX_MESSAGE_CHARS,
             "earlier": max(first - MESSAGES, 0) if first else None,
             "later": first + MESSAGES if len(messages) > MESSAGES else None,
-            "archived": db.is_marked(session.id, "archived"),
-            "pinned": db.is_marked(session.id, "pinned"),
+            "archived": db.meta.is_marked(session.id, "archived"),
+            "pinned": db.meta.is_marked(session.id, "pinned"),
         },
     )
 

@@ -25,7 +25,7 @@ def show_all(site: Site, request: PageRequest) -> Page:
 def show(site: Site, request: PageRequest) -> Page:
     """Show what one turn was given: the prompt of its session, and recall by source."""
     turn = explained_turn(site.memory, site.session, request.query.get("id", ""))
-    prompt = site.memory.sessions.memory_prompt(turn.session_id) or ""
+    prompt = site.memory.sessions.meta.memory_prompt(turn.session_id) or ""
     return Page(
         "turn.html",
         {

@@ -1,0 +1,207 @@
+"""The search in past sessions, by words and, with an extension, by meaning."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING
+
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
+from hermes_core.sessions.records import PROGRAM_SOURCES, Order, SearchHit, as_tuple, sqlite_text
+from hermes_core.sessions.search.protocol import SearchIndex, VectorIndex
+from hermes_core.storage.engine import Engine
+
+if TYPE_CHECKING:
+    from hermes_core.sessions.search.candidates import Distinct
+    from hermes_core.sessions.search.filters import Filters
+
+
+class PastSessions:
+    """The search in the messages of a store, as `SessionStore.past`. Each stored message can be found at once.
+
+    If the index of words is damaged, the messages are read one by one, and the index is made anew.
+
+    Attributes:
+        vectors: The index for search by meaning, which makes vectors in the background; None without such a search.
+        vector_problem: The reason why there is no such index although the settings ask for one; "" if there is none.
+    """
+
+    def __init__(
+        self,
+        database: Engine,
+        index: SearchIndex,
+        vectors: VectorIndex | None,
+        vector_problem: str,
+        clock: Callable[[], float],
+        zone: tzinfo | None,
+    ) -> None:
+        self._database, self._index, self.vectors = database, index, vectors
+        self.vector_problem, self._clock = vector_problem, clock
+        local_zone = zone or datetime.now().astimezone().tzinfo
+        assert local_zone is not None
+        self._zone: tzinfo = local_zone
+
+    def search(
+        self,
+        query: str,
+        *,
+        role: str | Sequence[str] | None = None,
+        source: str | Sequence[str] | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        session: str | Sequence[str] | None = None,
+        user: str | None = None,
+        exclude_sources: Sequence[str] = (),
+        exclude_sessions: Sequence[str] = (),
+        limit: int = 10,
+        sort: Order | None = None,
+        proactive: bool = False,
+        snippets: bool = True,
+        distinct: bool = False,
+        now: float | None = None,
+    ) -> list[SearchHit]:
+        """Return the messages that answer `query` best. No query raises an error.
+
+        Messages of sessions that a program began (`PROGRAM_SOURCES`) come after those of persons' sessions, and only
+        one of several messages with nearly the same words. Calls and results of the tools of memory, and instructions
+        of a host, are found only if their role is asked for.
+
+        A query is plain text with any punctuation, in any script. A message must fulfil the conditions in it: "quoted
+        phrases", `prefix*`, and AND, OR and NOT in capitals.
+
+        Args:
+            query: The question.
+            role: Search only messages with this role, or one of these roles.
+            source: Search only sessions with this source, or one of these sources.
+            since: Search only messages at or after this time, in epoch seconds.
+            until: Search only messages before this time, in epoch seconds.
+            session: Search only the session with this id, or one of these ids.
+            user: Search only sessions of this owner.
+            exclude_sources: Sources to leave out.
+            exclude_sessions: Ids of sessions to leave out.
+            limit: Largest number of messages.
+            sort: Order of the result by time; None orders by relevance.
+            proactive: True for recall that the person did not ask for. A message is then returned only if it probably
+                answers; a long message must be more probable than a short one.
+            snippets: True to fill `SearchHit.snippet`. The method `snippet` makes the snippet of one message.
+            distinct: True to return each text once.
+            now: Time in epoch seconds from which "last week" in the query counts; the store's clock by default.
+        """
+        # Imported here, so that commands which count or list sessions start 80 ms sooner.
+        from hermes_core.recall.query import analyse
+        from hermes_core.sessions.search.candidates import search, search_plainly
+        from hermes_core.sessions.search.filters import Filters
+
+        filters = Filters(
+            roles=as_tuple(role),
+            sources=as_tuple(source),
+            sessions=as_tuple(session),
+            exclude_sources=tuple(exclude_sources),
+            exclude_sessions=tuple(exclude_sessions),
+            since=since,
+            until=until,
+            user=user and sqlite_text(user),
+        )
+        now = self._clock() if now is None else now
+        query = sqlite_text(query)
+        with self._database.detecting_damage():
+            vectors = self.vectors if sort is None else None
+            covered = vectors.ask_coverage(query, filters.user) if vectors else None
+            facts = self._index.scope_facts(query, filters, {*exclude_sources, *PROGRAM_SOURCES})
+            # A source that is not stored would only make the search read the session of each message.
+            stored = tuple(source for source in exclude_sources if source in facts.sources)
+            filters = replace(filters, exclude_sources=stored)
+            analysis = analyse(query, now=now, names=facts.names, zone=self._zone)
+            limit = max(limit, 0)
+            programs: tuple[str, ...] = ()
+            if not (filters.sources or filters.sessions):
+                programs = tuple(
+                    source
+                    for source in facts.sources
+                    if source in PROGRAM_SOURCES and source not in exclude_sources
+                )
+
+            def search_in(filters: Filters, count: int, distinct: Distinct) -> list[SearchHit]:
+                if self._index.is_usable():
+                    try:
+                        return search(
+                            self._index,
+                            analysis,
+                            filters,
+                            limit=count,
+                            order=sort,
+                            now=now,
+                            zone=self._zone,
+                            vectors=self.vectors,
+                            question=self.vectors.question(query, analysis.text) if self.vectors else "",
+                            covered=covered,
+                            proactive=proactive,
+                            snippets=snippets,
+                            distinct=distinct,
+                        )
+                    except (DatabaseCorrupt, sqlite3.OperationalError) as exc:
+                        damage: Exception | None = exc
+                else:
+                    damage = None
+                hits = search_plainly(
+                    self._database, analysis, filters, limit=count, order=sort, proactive=proactive
+                )
+                if damage is not None:
+                    # A store that is opened for reading only, or that another program writes, can't be reset.
+                    with contextlib.suppress(DatabaseUnavailable):
+                        self._index.reset(damage)
+                return hits
+
+            hits = search_in(filters.without_sources(programs), limit, "text" if distinct else "")
+            if programs and len(hits) < limit:
+                hits += search_in(replace(filters, sources=programs), limit - len(hits), "words")
+                if sort:
+                    hits.sort(key=lambda hit: (hit.timestamp, hit.message_id), reverse=sort == "newest")
+            return hits
+
+    def read_moment(
+        self, text: str, *, now: float | None = None, zone: tzinfo | None = None, end: bool = False
+    ) -> float:
+        """Return a time in epoch seconds from an ISO date or time, or from words such as "last week" or "March".
+
+        Args:
+            text: The time.
+            now: The time in epoch seconds from which the words count; the store's clock by default.
+            zone: Time zone of a text that names none; the store's by default.
+            end: True to return the end of a day, week or month that the text names, False for its beginning.
+
+        Raises:
+            SessionError: The text names no time.
+        """
+        from hermes_core.recall.dates import read_moment
+
+        try:
+            return read_moment(text, self._clock() if now is None else now, zone or self._zone, end=end)
+        except ValueError as exc:
+            remedy = "write it as 2026-01-31 or 2026-01-31T12:00, or as in: yesterday, last week, March 2026"
+            raise SessionError(str(exc), remedy) from exc
+
+    @property
+    def vector_fault(self) -> str:
+        """The reason why searches are by words only although search by meaning is configured; "" if they are not."""
+        return self.vector_problem or (self.vectors.fault if self.vectors is not None else "")
+
+    @property
+    def problem(self) -> str:
+        """A sentence if searches do not use the search index fully, with what to do; "" if they do."""
+        return self._index.problem() if self._database.exists else ""
+
+    def snippet(self, message_id: int, query: str) -> str:
+        """Return the part of a message that answers `query`, with matches marked as >>>this<<<.
+
+        Return "" if the message doesn't exist.
+        """
+        from hermes_core.recall.query import analyse
+        from hermes_core.sessions.search import candidates
+
+        analysis = analyse(sqlite_text(query), now=self._clock(), zone=self._zone)
+        with self._database.detecting_damage():
+            return candidates.snippet_of(self._database, analysis, message_id, self._index.is_usable())

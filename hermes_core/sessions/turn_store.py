@@ -1,0 +1,297 @@
+"""The turns of stored sessions: what a turn needs when it begins or ends, and the completed ones."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from hermes_core.contract.values import Message, Origin
+from hermes_core.errors import DatabaseUnavailable, SessionError
+from hermes_core.safety.origin import lowest
+from hermes_core.safety.terminal import counted
+from hermes_core.sessions.lineage import (
+    ID_COLUMNS,
+    composed_id,
+    family_from,
+    family_statement,
+    id_among,
+    position_of,
+    session_key,
+)
+from hermes_core.sessions.records import (
+    MESSAGES,
+    CompletedTurn,
+    State,
+    StoredMessage,
+    message_of,
+    messages_statement,
+    sqlite_text,
+    stored_origin,
+    turn_from_row,
+)
+from hermes_core.sessions.schema import MAY_BE_LOWER, REPAIR
+from hermes_core.sessions.search.protocol import SearchIndex
+from hermes_core.storage.engine import Connection, Engine, Statement
+
+TURNS_PER_QUERY = 200
+
+_OF_LIVE_TURNS = "FROM turns WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND state = 0"
+_TURN_COUNT = f"SELECT count(*) {_OF_LIVE_TURNS}"
+LAST_NUMBER = f"SELECT coalesce(max(number), 0) {_OF_LIVE_TURNS}"
+
+# A session with all that a turn needs of its row. The ids of `id_among` stand first.
+_CONTEXT = f"""
+    SELECT {ID_COLUMNS},
+        (SELECT coalesce(max(number), 0) FROM turns WHERE session_key = s.key AND state = 0) AS last_number,
+        s.memory_prompt, s.identity, s.parent_id, s.relation, s.title,
+        (SELECT value FROM state_meta WHERE key = ?) AS setting,
+        EXISTS (SELECT 1 FROM open_turns WHERE updated_at < ?) AS has_expired_turns
+    FROM sessions s WHERE s.id IN (?, ?)
+"""
+
+# The condition has to be that of the partial index, word for word.
+_ORIGINS = f"""SELECT DISTINCT role, origin, tool_name FROM messages
+    WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
+
+
+class TurnContext(msgspec.Struct, frozen=True):
+    """The facts of a session that a turn needs.
+
+    Attributes:
+        session_id: The id under which the session is stored, or would be stored; see `SessionStore.id_for`.
+        row: The identity, parent, relation and title of the session; empty if it is not stored.
+        last_number: Number of the last finished turn; 0 before the first one.
+        prompt: The frozen notes and provider's block; None if none are stored.
+        setting: The text of the key that was asked for; None if there is none.
+        has_expired_turns: True if unfinished turns of the store have expired.
+        lineage: Ids of the session and of all sessions that are connected with it, if asked for.
+        origin: The lowest origin of the messages that the model gets, if asked for; "person" if none is low.
+        recent: The latest messages, oldest first, as many as were asked for.
+    """
+
+    session_id: str
+    row: Mapping[str, str] = {}
+    last_number: int = 0
+    prompt: str | None = None
+    setting: str | None = None
+    has_expired_turns: bool = False
+    lineage: frozenset[str] = frozenset()
+    origin: Origin = "person"
+    recent: tuple[StoredMessage, ...] = ()
+
+
+class TurnStore:
+    """The turns of the sessions of a store, as `SessionStore.turns`. `SessionStore.append_turn` adds one."""
+
+    def __init__(self, database: Engine, index: SearchIndex) -> None:
+        self._database, self._index = database, index
+
+    def ask_context(
+        self,
+        session_id: str,
+        user: str,
+        *,
+        lineage: bool = False,
+        origin: bool = False,
+        recent: int = 0,
+        setting: str = "",
+        expired_before: float = 0.0,
+    ) -> Callable[[], TurnContext]:
+        """Return a function that returns what a turn of a user's session needs, in one round trip as a rule.
+
+        Args:
+            lineage: True to return `TurnContext.lineage`.
+            origin: True to return `TurnContext.origin`.
+            recent: Number of latest messages to return.
+            setting: Key of a text of `SessionMeta.get` to return.
+            expired_before: Time in epoch seconds before which an unfinished turn has expired.
+        """
+        session_id, user = sqlite_text(session_id), sqlite_text(user)
+        if not self._database.exists:
+            return lambda: TurnContext(session_id, lineage=frozenset([session_id]))
+
+        def statements_of(own: str) -> list[Statement]:
+            ids = (own, composed_id(own, user))
+            return [
+                (_CONTEXT, (setting, expired_before, *ids)),
+                *([family_statement(own)] if lineage else []),
+                *([messages_statement(own, last=recent)] if recent else []),
+                *([(_ORIGINS, (own,))] if origin else []),
+            ]
+
+        def context_from(own: str, rows: list[list[Any]]) -> TurnContext:
+            others = iter(rows[1:])
+            family = family_from(self._database, own, next(others)) if lineage else frozenset[str]()
+            latest = tuple(map(message_of, next(others))) if recent else ()
+            read = (
+                lowest(stored_origin(row[0], row[1], row[2]) for row in next(others)) if origin else "person"
+            )
+            row = next((row for row in rows[0] if row["id"] == own and row["user"] == user), None)
+            if row is None:
+                return TurnContext(own, lineage=family, origin=read, recent=latest)
+            return TurnContext(
+                own,
+                {name: row[name] for name in ("identity", "parent_id", "relation", "title")},
+                row["last_number"],
+                row["memory_prompt"],
+                row["setting"],
+                bool(row["has_expired_turns"]),
+                family,
+                read,
+                latest,
+            )
+
+        ask = self._database.ask(statements_of(session_id))
+
+        def context() -> TurnContext:
+            with self._database.detecting_damage():
+                try:
+                    rows, own = ask(), session_id
+                    if (other := id_among(self._database, rows[0], session_id, user)) != session_id:
+                        rows, own = self._database.read(statements_of(other)), other
+                    return context_from(own, rows)
+                except sqlite3.OperationalError as exc:
+                    raise DatabaseUnavailable(
+                        f"the turns of {session_id!r} can't be read: {exc}", REPAIR
+                    ) from exc
+
+        return context
+
+    def messages(self, turn_id: str) -> list[tuple[str, str]]:
+        """Return role and text of each message of a stored turn, even if the turn was rewound later."""
+        # The plus keeps SQLite from using the index over sessions, which would read the whole session.
+        sql = """SELECT m.role, m.content FROM turns t JOIN messages m ON +m.session_key = t.session_key
+                 AND m.id BETWEEN t.first_message_id AND t.last_message_id WHERE t.id = ? ORDER BY m.id"""
+        return [(row[0], row[1]) for row in self._database.execute(sql, (turn_id,))]
+
+    def first_message(self, session_id: str, turns: int) -> int:
+        """Return the id of the first message of the last `turns` turns of a session.
+
+        Raises:
+            SessionError: The session has fewer turns, or `turns` is no number of turns.
+        """
+        if isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
+            raise SessionError(f"{turns!r} turns can't be undone", "give a whole number, 1 or more")
+        row = self._database.execute(
+            """SELECT t.first_message_id FROM turns t JOIN sessions s ON s.key = t.session_key
+               WHERE s.id = ? AND t.state = 0 ORDER BY t.last_message_id DESC LIMIT 1 OFFSET ?""",
+            (sqlite_text(session_id), turns - 1),
+        ).fetchone()
+        if row is None:
+            raise SessionError(
+                f"session {session_id!r} has fewer than {counted(turns, 'turn')}",
+                "undo only turns that are stored",
+            )
+        return int(row[0])
+
+    def conversation(self, turn_id: str) -> list[Message]:
+        """Return the messages that the model had at the end of a turn, as text; [] for a turn that is not stored."""
+        row = self._database.execute(
+            "SELECT s.id, t.last_message_id FROM turns t JOIN sessions s ON s.key = t.session_key WHERE t.id = ?",
+            (sqlite_text(turn_id),),
+        ).fetchone()
+        if row is None:
+            return []
+        rows = self._database.execute(*messages_statement(row[0], last_message_id=row[1]))
+        return [message.as_text() for message in map(message_of, rows) if not message.compacted]
+
+    def count(self, session_id: str) -> int:
+        """Return the number of completed turns of the session, without rewound turns."""
+        return int(self._database.execute(_TURN_COUNT, (sqlite_text(session_id),)).fetchone()[0])
+
+    def last_number(self, session_id: str) -> int:
+        """Return the highest number of a completed turn of the session, without rewound turns; 0 if it has none."""
+        return int(self._database.execute(LAST_NUMBER, (sqlite_text(session_id),)).fetchone()[0])
+
+    def complete(
+        self,
+        since: int = 0,
+        *,
+        session_id: str | None = None,
+    ) -> Iterator[CompletedTurn]:
+        """Yield completed turns, oldest first, without rewound turns.
+
+        The messages of a turn are read when the turn is yielded.
+
+        Args:
+            since: Yield only turns whose `CompletedTurn.key` is higher.
+            session_id: Yield only turns of this session; None for all sessions.
+        """
+        condition, parameters = "", tuple[str, ...]()
+        if session_id is not None:
+            condition = "AND t.session_key = (SELECT key FROM sessions WHERE id = ?)"
+            parameters = (session_id,)
+        # The plus keeps a server from reading the whole index of turns with this state.
+        sql = f"""SELECT t.*, s.id AS session_id, s.identity FROM turns t JOIN sessions s ON s.key = t.session_key
+            WHERE t.key > ? AND +t.state = 0 {condition} ORDER BY t.key LIMIT {TURNS_PER_QUERY}"""
+        while rows := self._database.execute(sql, (since, *parameters)).fetchall():
+            for row in rows:
+                yield self._completed(row)
+            since = rows[-1]["key"]
+
+    def _completed(self, row: Any) -> CompletedTurn:
+        with self._database.detecting_damage():
+            messages = self._database.execute(
+                # The plus keeps SQLite from using the index over sessions, which would read the whole session.
+                f"{MESSAGES} WHERE +m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
+                (row["session_key"], row["first_message_id"], row["last_message_id"]),
+            )
+            turn = turn_from_row(row, [message_of(message) for message in messages])
+            return CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))
+
+    def has_message(self, session_id: str, ref: str) -> bool:
+        """Return True if the session has a message with this `ref`, even if the message was rewound."""
+        sql = "SELECT 1 FROM messages WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND ref = ? AND ref <> ''"
+        return self._database.execute(sql, (sqlite_text(session_id), sqlite_text(ref))).fetchone() is not None
+
+    def withdraw(self, session_id: str, message_id: int) -> None:
+        """Hide one message of an incomplete turn, because the turn continues in another session."""
+        with self._database.transaction() as connection:
+            self._hide(connection, session_key(connection, session_id, self._database.row_lock), message_id)
+
+    def delete_copy(self, session_id: str, ref: str) -> None:
+        """Delete the copy, made by a compression, of the message with this `ref`; do nothing if there is no copy.
+
+        The caller stores the message itself in the session.
+        """
+        with self._database.transaction() as connection:
+            key = session_key(connection, session_id, self._database.row_lock)
+            row = connection.execute(
+                "SELECT id FROM messages WHERE session_key = ? AND ref = ? AND state = ?",
+                (key, sqlite_text(ref), State.COPIED),
+            ).fetchone()
+            if row is not None:
+                self._hide(connection, key, row[0])
+                connection.execute("DELETE FROM messages WHERE id = ?", (row[0],))
+
+    def compact(self, session_id: str, last_message_id: int) -> int:
+        """Mark the messages up to `last_message_id` as compacted; return the number of marked messages.
+
+        The model no longer gets compacted messages; search still finds them.
+        """
+        with self._database.transaction() as connection:
+            return connection.execute(
+                "UPDATE messages SET state = ? WHERE session_key = ? AND id <= ? AND state = ?",
+                (State.COMPACTED, session_key(connection, session_id), last_message_id, State.LIVE),
+            ).rowcount
+
+    def _hide(self, connection: Connection, key: int, message_id: int) -> None:
+        """Hide one message. Later messages of the session move up by one, because positions have no gaps."""
+        position = position_of(connection, key, message_id)
+        if position is None:
+            return
+        self._index.remove(connection, "id = ?", (message_id,))
+        connection.execute(
+            "UPDATE messages SET state = ?, position = NULL WHERE id = ?", (State.REWOUND, message_id)
+        )
+        later = connection.execute(
+            "SELECT id FROM messages WHERE session_key = ? AND position > ? ORDER BY position",
+            (key, position),
+        )
+        # Updated one by one, in order, because the unique index over positions must hold after each update.
+        connection.executemany("UPDATE messages SET position = position - 1 WHERE id = ?", later.fetchall())
+        connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))
