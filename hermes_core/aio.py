@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 from hermes_core.contract.values import Origin, Session, SessionFields
-from hermes_core.conversation import Conversation, OpenTurn, ToolForm, ToolResult, TurnDraft
+from hermes_core.conversation import Conversation, OpenTurn, ToolForm, ToolResult
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory, open_memory
@@ -31,7 +31,7 @@ from hermes_core.sessions.session_meta import SessionMeta
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
 from hermes_core.turn import MemoryTurns
-from hermes_core.turn_recall import PendingTurn, RecallReport, TurnRecall
+from hermes_core.turn_recall import BegunTurn, RecallReport, TurnRecall
 
 if TYPE_CHECKING:
     from hermes_core.tracing import Telemetry
@@ -180,10 +180,10 @@ def _writing(
     return call
 
 
-async def _recall_of(pending: PendingTurn) -> None:
+async def _recall_of(pending: BegunTurn) -> None:
     """Wait for the recall of providers without a thread. If the task is cancelled, withdraw the questions."""
     try:
-        for future, until in pending.recall.waits():
+        for future, until in pending.recall.waits() if pending.recall is not None else ():
             await asyncio.wait({asyncio.wrap_future(future)}, timeout=max(0.0, until - time.monotonic()))
     except asyncio.CancelledError:
         pending.withdraw()
@@ -203,7 +203,7 @@ async def _recall(
     """Return the report of `Memory.recall`, without a thread that waits for the providers."""
     await threads.read(functools.partial(memory.manager.initialize_all, session))
     ask = functools.partial(memory.ask_recall, session, text, begins_turn=False, at=at)
-    pending = await threads.read(ask, abandon=PendingTurn.withdraw)
+    pending = await threads.read(ask, abandon=BegunTurn.withdraw)
     await _recall_of(pending)
     report = functools.partial(memory.report, pending, limit=limit, after=after, before=before)
     return await threads.read(report)
@@ -384,27 +384,15 @@ class AsyncConversation(_Twin[Conversation]):
             at=at,
         )
         # A turn whose id the program gave stays: a retry may have continued it already.
-        drop = self._withdraw if turn_id else self._drop
-        draft = await self._threads.read(prepare, abandon=drop)
+        drop = functools.partial(chat.drop, stays=bool(turn_id))
+        begun = await self._threads.read(prepare, abandon=drop)
         try:
-            if draft.recall is not None:
-                await _recall_of(draft.recall)
-            turn = await self._threads.read(functools.partial(chat.open_turn, draft, history=history))
+            await _recall_of(begun)
+            turn = await self._threads.read(functools.partial(chat.open_turn, begun, history=history))
         except asyncio.CancelledError:
-            if draft.recall is not None:  # a turn that was begun earlier stays open
-                self._threads.submit(functools.partial(drop, draft))
+            self._threads.submit(functools.partial(drop, begun))
             raise
         return AsyncOpenTurn(turn, self._threads)
-
-    def _withdraw(self, draft: TurnDraft) -> None:
-        if draft.recall is not None:
-            draft.recall.withdraw()
-
-    def _drop(self, draft: TurnDraft) -> None:
-        """Delete a turn that nobody waits for any more."""
-        if draft.recall is not None:
-            draft.recall.withdraw()
-            self._wrapped.drop(draft)
 
     async def resume(self, turn_id: str, *, history: int | None = None) -> AsyncOpenTurn:
         """Continue an unfinished turn; see `Conversation.resume`."""
@@ -488,7 +476,7 @@ class AsyncMemory(_Twin[Memory]):
         ask = functools.partial(
             self.memory.ask_recall, session, text, recent=recent, author=author, origin=origin, at=at
         )
-        pending = await self._threads.read(ask, abandon=PendingTurn.withdraw)
+        pending = await self._threads.read(ask, abandon=BegunTurn.withdraw)
         await _recall_of(pending)
         return await self._threads.read(functools.partial(self.memory.collect_recall, pending))
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from hermes_core.contract.values import EndReason, Origin, Session, Turn
+from hermes_core.contract.values import EndReason, Origin, Query, Session, Turn
 from hermes_core.errors import SessionError
 from hermes_core.manager.manager import RecallResult
 from hermes_core.origins import message_origin
@@ -26,7 +26,7 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.session_store import as_conversation
 from hermes_core.turn import MemoryTurns
-from hermes_core.turn_recall import PendingTurn, RecallReport, TurnRecall
+from hermes_core.turn_recall import BegunTurn, RecallReport, TurnRecall
 
 # The form in which a model's API takes the schemas of tools.
 ToolForm = Literal["openai", "anthropic", "mcp", "plain"]
@@ -134,7 +134,7 @@ class Conversation:
         """
         # On a server, one look at the notes and at what waits for the providers is enough for a turn.
         with self.memory.curated.of(self.session).reading(), self.memory.manager.reading():
-            draft = self.prepare_turn(
+            begun = self.prepare_turn(
                 text,
                 turn_id=turn_id,
                 author=author,
@@ -143,7 +143,7 @@ class Conversation:
                 read_your_writes=read_your_writes,
                 at=at,
             )
-            return self.open_turn(draft, history=history)
+            return self.open_turn(begun, history=history)
 
     def prepare_turn(
         self,
@@ -155,7 +155,7 @@ class Conversation:
         native: object = None,
         read_your_writes: bool = False,
         at: float | None = None,
-    ) -> TurnDraft:
+    ) -> BegunTurn:
         """Begin a turn as `turn` does, and do not wait for the recall of the providers; `open_turn` does."""
         memory, turn_id = self.memory, sqlite_text(str(turn_id or ""))
         now = memory.sessions.database.now()
@@ -170,7 +170,7 @@ class Conversation:
         else:
             memory.continue_session(self.session)
         if turn_id and (stored := self._open_turns.get(turn_id)) is not None:
-            return TurnDraft(stored)
+            return BegunTurn(Query(""), self.session, stored=stored)
         if start is None or start.has_expired_turns:
             self._open_turns.expire(before=expired_before)
         clean = without_context(text)
@@ -190,25 +190,36 @@ class Conversation:
         # Frozen before recall, which leaves out what the prompt says.
         prompt = memory.frozen_prompt(self.session, start)
         messages = [message.as_text() for message in recent]
-        recall = memory.ask_recall(
+        begun = memory.ask_recall(
             self.session, clean, recent=messages, author=author, origin=origin, at=at, start=start
         )
-        return TurnDraft(stored, recall, prompt)
+        begun.stored, begun.prompt = stored, prompt
+        return begun
 
-    def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
+    def open_turn(self, begun: BegunTurn, *, history: int | None = None) -> OpenTurn:
         """Wait for the recall that `prepare_turn` asked for, at most until the deadline, and return the turn."""
-        if draft.recall is None:
-            return self._continue(draft.turn, history)
-        recall = self.memory.collect_recall(draft.recall)
-        stored = dataclasses.replace(draft.turn, contexts=recall.contexts, origin=recall.origin)
+        stored = begun.stored
+        if stored is None:
+            raise ValueError("the turn is not of prepare_turn")
+        if begun.prompt is None:
+            return self._continue(stored, history)
+        recall = self.memory.collect_recall(begun)
+        stored = dataclasses.replace(stored, contexts=recall.contexts, origin=recall.origin)
         messages = self._open_turns.set_contexts_and_read(
             stored.id, recall.contexts, recall.origin, self.session.id
         )
-        return OpenTurn(self, stored, recall, history, draft.prompt, messages)
+        return OpenTurn(self, stored, recall, history, begun.prompt, messages)
 
-    def drop(self, draft: TurnDraft) -> None:
-        """Delete a turn that `prepare_turn` began and nobody waits for."""
-        self._open_turns.delete(draft.turn.id)
+    def drop(self, begun: BegunTurn, *, stays: bool = False) -> None:
+        """Drop a turn that `prepare_turn` began and nobody waits for. A turn that was begun earlier stays open.
+
+        Args:
+            stays: True to withdraw the recall alone.
+        """
+        if begun.prompt is not None:
+            begun.withdraw()
+            if begun.stored is not None and not stays:
+                self._open_turns.delete(begun.stored.id)
 
     def resume(self, turn_id: str, *, history: int | None = None) -> OpenTurn:
         """Continue an unfinished turn, which another process may have begun. Nothing is recalled anew.
@@ -344,15 +355,6 @@ class Conversation:
     def delete(self) -> None:
         """Delete the conversation with its state; see `Memory.delete_session`."""
         self.memory.delete_session(self._own().id)
-
-
-@dataclass(frozen=True, slots=True)
-class TurnDraft:
-    """A turn of a conversation before its recall has come. `recall` and `prompt` are None if the turn was begun earlier."""
-
-    turn: StoredOpenTurn
-    recall: PendingTurn | None = None
-    prompt: str | None = None
 
 
 class OpenTurn:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hermes_core.config.keys import TRUSTED_TOOLS
-from hermes_core.contract.values import Origin, Session
+from hermes_core.contract.values import Origin, Query, Session
 from hermes_core.curated.tool import MEMORY_SCHEMA
 from hermes_core.errors import SessionError
 from hermes_core.problems import ProblemLog
@@ -19,7 +17,7 @@ from hermes_core.safety.origin import RANKS, Reading, current_reading, lowest, m
 from hermes_core.sessions.open_turns import OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.records import StoredMessage, text_of
 from hermes_core.sessions.session_store import SessionStore
-from hermes_core.sessions.turn_records import TurnRecord
+from hermes_core.turn_recall import BegunTurn
 
 Value = TypeVar("Value")
 Name = TypeVar("Name")
@@ -32,27 +30,6 @@ RESULT_PARTS = ("tool_result", "function_call_output")
 
 # Authors of turns that are programs in a chat.
 PROGRAM_AUTHORS = ("bot:", "plugin:")
-
-
-@dataclass(frozen=True, slots=True)
-class BegunTurn:
-    """A turn that a host began and that is not stored yet.
-
-    Attributes:
-        text: The message.
-        origin: The lowest origin of its recall.
-        at: Its time in epoch seconds.
-        speaker: Origin of the message.
-        record: What the turn was given; None if it began without recall.
-        updates: The changes of notes that it was given beside the frozen prompt.
-    """
-
-    text: str
-    origin: Origin = "person"
-    at: float = 0.0
-    speaker: Origin = "person"
-    record: TurnRecord | None = None
-    updates: frozenset[str] = frozenset()
 
 
 class OriginLedger:
@@ -71,12 +48,11 @@ class OriginLedger:
         self._results: OrderedDict[tuple[str, str], Origin] = OrderedDict()
         self._returned: OrderedDict[str, Origin] = OrderedDict()
 
-    def begin(self, session: Session, begun: BegunTurn) -> BegunTurn:
-        """Remember a turn that begins. Return it with the origin of an earlier turn that nobody has finished."""
-        if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
-            begun = dataclasses.replace(begun, origin=lowest([begun.origin, earlier.origin]), at=earlier.at)
-        remember(self._begun, session.id, begun)
-        return begun
+    def begin(self, begun: BegunTurn) -> None:
+        """Remember a turn that begins. It gets the origin of an earlier turn that nobody has finished."""
+        if earlier := self._begun.get(begun.session.id):  # two turns at once, or one that nobody finished
+            begun.origin, begun.at = lowest([begun.origin, earlier.origin]), earlier.at
+        remember(self._begun, begun.session.id, begun)
 
     def begun(self, session: Session) -> BegunTurn | None:
         """Return the turn that was begun in a session and is not stored; None if there is none."""
@@ -96,8 +72,9 @@ class OriginLedger:
         report_result([origin])
         if may_command(origin):
             return
-        begun = self._begun.get(session.id, BegunTurn("", at=time.time()))
-        remember(self._begun, session.id, dataclasses.replace(begun, origin=lowest([origin, begun.origin])))
+        begun = self._begun.get(session.id) or BegunTurn(Query(""), session, at=time.time())
+        begun.origin = lowest([origin, begun.origin])
+        remember(self._begun, session.id, begun)
 
     def finish(self, session: Session, messages: Sequence[Mapping[str, Any]]) -> None:
         """Forget a turn whose messages are stored with their origins now."""
@@ -120,7 +97,7 @@ class OriginLedger:
         origins: list[str] = [author_origin(session), stored, self._returned.get(session.id, "person")]
         said: list[str] = []
         if begun := self._begun.get(session.id):
-            said += [begun.text] if is_said(begun.speaker) else []
+            said += [begun.query.text] if is_said(begun.speaker) else []
             origins += [begun.origin, begun.speaker]
         for turn in self._problem_log.read(
             "open turns", lambda: OpenTurnStore(self._sessions).open_in(session.id), list[StoredOpenTurn]()

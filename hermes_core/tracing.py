@@ -18,6 +18,13 @@ class Tracer(Protocol):
         ...
 
 
+class Span(Protocol):
+    """An open span."""
+
+    def end(self, error_type: str = "") -> None:
+        """End the span. A second call does nothing."""
+
+
 class MemoryTracer(Tracer, Protocol):
     """Tracer of one memory.
 

@@ -17,7 +17,7 @@ from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, call_memory_tool
 from hermes_core.errors import StorageError
 from hermes_core.lifecycle import SHARED_NOTES_KEY, MemorySessions
-from hermes_core.origins import BegunTurn, calls_memory, is_said, message_origin
+from hermes_core.origins import calls_memory, is_said, message_origin
 from hermes_core.outbox.rows import NewRow, with_turn_number
 from hermes_core.recall.amounts import result_count
 from hermes_core.recall.tokens import count_tokens
@@ -42,8 +42,8 @@ from hermes_core.tracing import traced
 from hermes_core.turn_recall import (
     NOTES_LABEL,
     UPDATES_LABEL,
+    BegunTurn,
     NoteUpdates,
-    PendingTurn,
     RecallHit,
     RecallReport,
     SeenTexts,
@@ -153,7 +153,7 @@ class MemoryTurns(MemorySessions):
         begins_turn: bool = True,
         at: float | None = None,
         start: TurnContext | None = None,
-    ) -> PendingTurn:
+    ) -> BegunTurn:
         """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
 
         Args:
@@ -175,29 +175,21 @@ class MemoryTurns(MemorySessions):
         query = self._query(text_of(text), recent, self._now(session) if at is None else at)
         number = start.last_number + 1 if begins_turn else None
         pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
-        return PendingTurn(
-            query,
-            session,
-            pending,
-            is_first=not start.last_number,
-            at=time.time(),
-            speaker=speaker,
-            lineage=start.lineage,
-        )
+        return BegunTurn(query, session, pending, not start.last_number, time.time(), speaker, start.lineage)
 
     @traced
-    def collect_recall(self, pending: PendingTurn) -> TurnRecall:
+    def collect_recall(self, pending: BegunTurn) -> TurnRecall:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
         notes = self.curated.of(pending.session)
         with notes.reading():
             return self._collect_recall(pending, notes)
 
-    def _collect_recall(self, pending: PendingTurn, store: MemoryStore) -> TurnRecall:
+    def _collect_recall(self, pending: BegunTurn, store: MemoryStore) -> TurnRecall:
         query, session = pending.query, pending.session
-        recall = self.manager.collect_recall(pending.recall)
+        recall = self.manager.collect_recall(pending.take_calls())
         prompt = self.manager.frozen_system_prompt(session)
         seen = SeenTexts([prompt, *map(itemgetter("content"), query.recent)])
-        notes, updates, given = self._notes_of_turn(pending, store)
+        notes, updates, pending.updates = self._notes_of_turn(pending, store)
         seen.add(map(attrgetter("entry"), notes))
         answered, recall = recall, seen.without_repeats(recall)
         past = self.problem_log.read(
@@ -210,17 +202,16 @@ class MemoryTurns(MemorySessions):
             (SESSIONS_LABEL, past.render()),
         ]
         origins = [note.origin.origin for note in notes] + [item.origin for item in past.items]
-        origin = lowest([*origins, "provider"] if recall.contexts else origins)
-        record = recall_record(prompt, answered, recall, notes, past, seen.left_out)
-        begun = BegunTurn(query.text, origin, pending.at, pending.speaker, record, given)
-        begun = self.origins.begin(session, begun)
+        pending.origin = lowest([*origins, "provider"] if recall.contexts else origins)
+        pending.record = recall_record(prompt, answered, recall, notes, past, seen.left_out)
+        self.origins.begin(pending)
         # In the first turn of a session only: it looks through the home, or asks a server.
         sharing = self.problem_log.of_first_turn(session) if pending.is_first else []
         problems = (*self.problem_log.of_turn(store), *sharing, *seen.left_out)
-        return TurnRecall(recall, tuple(filter(itemgetter(1), parts)), problems, begun.origin)
+        return TurnRecall(recall, tuple(filter(itemgetter(1), parts)), problems, pending.origin)
 
     def _notes_of_turn(
-        self, pending: PendingTurn, notes: MemoryStore
+        self, pending: BegunTurn, notes: MemoryStore
     ) -> tuple[list[DataNote], str, frozenset[str]]:
         """Return the notes that a turn gets as data, the changes that its frozen prompt does not show, and all their texts."""
         session = pending.session
@@ -280,7 +271,7 @@ class MemoryTurns(MemorySessions):
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
         speaker = message_origin(session, author, origin)
-        begun = self.origins.begun(session) or BegunTurn(question, speaker=speaker)
+        begun = self.origins.begun(session) or BegunTurn(Query(question), session, speaker=speaker)
         speaker = lowest([speaker, begun.speaker])
         read = lowest([begun.origin, recalled_origin, context.origin])
         stored = self.origins.with_origins(session, tuple(messages) or both, speaker, read)
@@ -510,14 +501,14 @@ class MemoryTurns(MemorySessions):
     @traced
     def report(
         self,
-        pending: PendingTurn,
+        pending: BegunTurn,
         *,
         limit: int | None = None,
         after: str | float | None = None,
         before: str | float | None = None,
     ) -> RecallReport:
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
-        query, session = pending.query, pending.session
+        query, session, calls = pending.query, pending.session, pending.take_calls()
         since, until = (self._moment(bound, query.now) for bound in (after, before))
         notes = self.curated.of(session)
         entries, data = notes.shown_entries(), notes.recalled_notes()
@@ -525,13 +516,13 @@ class MemoryTurns(MemorySessions):
         hits = [RecallHit("memory", True, entry) for entry in entries]
         hits += [RecallHit("memory", True, note.entry, origin=note.origin.origin) for note in data]
         most = result_count(query.text) if limit is None else limit
-        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), most)
+        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(calls)), most)
         if self.config.sessions.search_enabled:
             hits += self.problem_log.read(
                 "past sessions", lambda: self._past.hits(query, session, limit, seen, since, until), []
             )
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
-        elapsed = round((time.monotonic() - pending.recall.began) * 1000, 3)
+        elapsed = round((time.monotonic() - calls.began) * 1000, 3)
         problems = (*self.problem_log.of_turn(notes), *seen.left_out)
         report = RecallReport(query.text, tuple(hits), tokens, elapsed, problems)
         # A host may give it to the model, which then has read it.

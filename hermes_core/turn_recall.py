@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
+
+import msgspec
 
 from hermes_core.config import Config
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Refused, Session
@@ -25,6 +27,7 @@ from hermes_core.recall.amounts import FACT_RESULTS, LIST_RESULTS, result_count
 from hermes_core.recall.tokens import count_tokens, dense_runs, grams, is_stop_word, words
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
 from hermes_core.safety.origin import in_scope, lowest
+from hermes_core.sessions.open_turns import StoredOpenTurn
 from hermes_core.sessions.records import SearchHit, local_time
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import (
@@ -35,6 +38,7 @@ from hermes_core.sessions.turn_records import (
     TurnRecord,
     clipped_item,
 )
+from hermes_core.tracing import Span
 
 # Largest share of the recall's budget for results of tools.
 TOOL_SHARE = 1 / 3
@@ -95,44 +99,50 @@ class TurnRecall:
         return copy
 
 
-class RecallSpan(Protocol):
-    """Span of a recall, which telemetry opened."""
-
-    def end(self, error_type: str = "") -> None:
-        """End the span. A second call does nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingTurn:
-    """A turn whose providers were asked for recall.
+class BegunTurn(msgspec.Struct, eq=False):
+    """A turn that began and is not stored yet.
 
     Attributes:
         query: The person's message as a query.
         session: The session of the turn.
-        recall: The calls of the providers.
+        recall: The calls of the providers; None if nobody waits for them.
         is_first: True if no turn of the session is stored yet.
         at: Time of the question in epoch seconds.
         speaker: Origin of the message.
-        span: The open span of the operation, if telemetry is on.
         lineage: Ids of the session and of those connected with it, whose messages are no past sessions.
+        span: The open span of the operation, if telemetry is on.
+        stored: The open turn of a conversation.
+        prompt: The system prompt of a conversation; None if its turn was begun earlier.
+        origin: The lowest origin of the recall.
+        record: What the turn was given; None if it began without recall.
+        updates: The changes of notes that it was given beside the frozen prompt.
     """
 
     query: Query
     session: Session
-    recall: PendingRecall
+    recall: PendingRecall | None = None
     is_first: bool = False
     at: float = 0.0
     speaker: Origin = "person"
-    span: RecallSpan | None = None
     lineage: frozenset[str] = frozenset()
+    span: Span | None = None
+    stored: StoredOpenTurn | None = None
+    prompt: str | None = None
+    origin: Origin = "person"
+    record: TurnRecord | None = None
+    updates: frozenset[str] = frozenset()
 
-    def with_span(self, span: RecallSpan) -> PendingTurn:
-        """Return a copy with the span of the operation."""
-        return dataclasses.replace(self, span=span)
+    def take_calls(self) -> PendingRecall:
+        """Return the calls of the providers for the one who waits for them."""
+        calls, self.recall = self.recall, None
+        if calls is None:
+            raise ValueError("the recall of this turn was collected before")
+        return calls
 
     def withdraw(self) -> None:
         """Withdraw the questions to the providers: nobody waits for this recall any more."""
-        self.recall.withdraw()
+        if self.recall is not None:
+            self.recall.withdraw()
         if self.span is not None:
             self.span.end("cancelled")
 

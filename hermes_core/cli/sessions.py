@@ -75,7 +75,7 @@ def list_sessions(
     hidden = () if sources else PROGRAM_SOURCES
     excluded = (*hidden, *exclude_sources)
     entries = db.list_sessions(limit=limit, source=sources, exclude_sources=excluded, archived=archived)
-    programs = set(db.sources()) & set(hidden) - {*DELEGATED_SOURCES, *exclude_sources}
+    programs = sorted(set(db.sources()) & set(hidden) - {*DELEGATED_SOURCES, *exclude_sources})
     some = archived or sources or exclude_sources or programs
     empty = "No session matches." if some else "No session is stored yet."
     print_result(entries, lambda: _print_sessions(db, [(e.session, e.preview) for e in entries], empty))

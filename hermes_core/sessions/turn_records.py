@@ -8,11 +8,12 @@ with its session.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hermes_core.sessions.daily_usage import usage_statements
 from hermes_core.sessions.records import StoredMessage, sqlite_text
@@ -127,7 +128,7 @@ def record_statements(turn_id: str, owner: str, at: float, record: TurnRecord) -
 
     Run them in the transaction that stores the turn, after its row.
     """
-    text = sqlite_text(json.dumps(dataclasses.asdict(record), ensure_ascii=False))
+    text = sqlite_text(json.dumps(msgspec.to_builtins(record), ensure_ascii=False))
     tokens = {"recall_tokens": record.recall_tokens, "prompt_tokens": record.prompt_tokens}
     return [
         ("INSERT INTO turn_records SELECT key, ? FROM turns WHERE id = ?", (text, turn_id)),
@@ -218,8 +219,6 @@ def turns_at(db: SessionStore, session_id: str, messages: Sequence[StoredMessage
 
 def _decoded(text: str) -> TurnRecord:
     """Return a stored record; an empty one if a newer version wrote it or the disk changed it."""
-    import msgspec  # here, since only people ask for records, and its import takes 15 ms
-
     try:
         return msgspec.json.decode(text, type=TurnRecord)
     except msgspec.MsgspecError:

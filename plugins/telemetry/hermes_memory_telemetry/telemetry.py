@@ -34,7 +34,7 @@ from hermes_core.manager.manager import ProviderHealth
 from hermes_core.outbox.rows import DELIVERED_ROW, TRACE_CONTEXT, trace_of
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.redact import redact_value
-from hermes_core.turn_recall import PendingTurn, RecallReport
+from hermes_core.turn_recall import BegunTurn, RecallReport
 
 log = logging.getLogger(__name__)
 
@@ -197,14 +197,15 @@ class MemoryTracer:
 
     # ------------------------------------- methods of the memory and its manager
 
-    def _ask_recall(self, call: partial[PendingTurn], arguments: Mapping[str, Any]) -> PendingTurn:
+    def _ask_recall(self, call: partial[BegunTurn], arguments: Mapping[str, Any]) -> BegunTurn:
         span = self.start(SEARCH, arguments["session"])
         span.ends_on_exit = False  # it ends with the recall
         with span:
             pending = call()
             if self._telemetry.content:
                 span.set({QUERY_TEXT: redact_value(pending.query.text)})
-        return pending.with_span(span)
+        pending.span = span
+        return pending
 
     def _collect_recall(self, call: partial[TurnRecall], arguments: Mapping[str, Any]) -> TurnRecall:
         span = arguments["pending"].span
