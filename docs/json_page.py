@@ -253,6 +253,7 @@ CHANGE: dict[str, Any] = {
     "notice": Sometimes(str, "when the file had been changed by hand, and what was made of it"),
     "error": Sometimes(str, _REFUSED),
     "remediation": Sometimes(str, f"{_REFUSED} and there is a way out"),
+    "for_person": Sometimes(str, f"{_REFUSED} and `error` is for a model: the same for a person"),
     "matches": Sometimes(list[str], f"{_REFUSED} because several entries fit"),
     "current_entries": Sometimes(list[str], f"{_REFUSED} and an entry must be chosen"),
     "drift_backup": Sometimes(str, f"{_REFUSED} because of the file, of which this is a copy"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +20,6 @@ DELIVERY_TIMEOUT_S = 3.0
 
 # Wait before that for a provider that starts slowly, for instance one with a model of its own.
 START_TIMEOUT_S = 15.0
-
-_SENTENCE_END = re.compile(r"(?<=[.!]) ")
-_OF_THE_TOOL = re.compile(r"\bcurrent_entries into old_text\b|'operations'")
 
 
 def session_of_user(memory: Memory, user: str) -> Session:
@@ -179,9 +175,11 @@ def source_of_change(change: NoteVersion) -> str:
 
 def refusal_text(result: Mapping[str, Any]) -> str:
     """Return why a change was refused, what to do, and the entries that may have been meant."""
-    error, remedy = result.get("error", "the change was refused"), result.get("remediation", "")
-    text = f"{error}{' ' if error.endswith(('.', '!')) else '; '}{remedy}" if remedy else error
-    # A person has no `operations` and sees the entries below.
-    text = " ".join(part for part in _SENTENCE_END.split(text) if not _OF_THE_TOOL.search(part)) or text
+    error = result.get("for_person") or result.get("error", "the change was refused")
+    text = (
+        "; ".join(filter(None, [error.rstrip("."), result.get("remediation")]))
+        if "remediation" in result
+        else error
+    )
     entries = result.get("matches") or result.get("current_entries") or []
     return "\n".join([text, *(f"  {entry}" for entry in entries), *filter(None, [result.get("notice")])])

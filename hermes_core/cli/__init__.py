@@ -523,7 +523,7 @@ def _errors_of_the_system() -> Iterator[None]:
         # A reader who has seen enough, as `head` has, is no failure to speak of.
         if exc.errno == errno.EPIPE:
             raise
-        where = f"{exc.filename}: " if exc.filename else ""
+        where = f"{exc.filename}: " if exc.filename else "standard output, or a file: "
         raise Failure(f"{where}{exc.strerror or exc}; check the disk and the modes there") from exc
 
 

@@ -94,4 +94,8 @@ def _added(opened: Memory, outside_id: str) -> str:
 
 
 def _listed(owners: tuple[str, ...]) -> str:
-    return f"listed are {', '.join(owners)}" if owners else "nobody is"
+    return (
+        f"listed are {', '.join(owners)}"
+        if owners
+        else "nobody is: hermes-memory identity list shows who has written"
+    )

@@ -12,7 +12,7 @@ from hermes_core.actions.note_files import export_note_files, import_note_files,
 from hermes_core.actions.notes import session_of_user
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.options import target_option, user_option, with_memory
-from hermes_core.cli.output import finish, print_done, print_result, warn
+from hermes_core.cli.output import edit_text, finish, print_done, print_result, warn
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import join_entries
 from hermes_core.errors import HermesError
@@ -38,7 +38,7 @@ def edit_notes(ctx: click.Context, target: str, user: str) -> None:
     with open_memory(home, provider="") as opened:
         base = opened.curated.of(session_of_user(opened, user)).entries(name)
     before = join_entries(base)
-    text = click.edit(before + "\n" if before else "", extension=".md", require_save=False)
+    text = edit_text(before + "\n" if before else "", ".md")
     if text is None or text.rstrip("\n") == before:
         print_done("nothing was changed")
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core.cli import DEGRADED
+from hermes_core.cli import DEGRADED, Failure
 from hermes_core.kit.cli import json_option, wants_json
 from hermes_core.kit.cli import print_json as print_document
 from hermes_core.safety.terminal import hanging, printable
@@ -18,6 +18,7 @@ from hermes_core.sessions.records import local_time
 
 __all__ = [
     "console",
+    "edit_text",
     "finish",
     "for_terminal",
     "json_option",
@@ -209,6 +210,15 @@ def moment(seconds: float | None) -> str:
         return ""
     at = local_time(seconds)
     return f"{at:%Y-%m-%d %H:%M}" if at else "unknown"
+
+
+def edit_text(text: str, extension: str) -> str | None:
+    """Let the person edit a text in $VISUAL or $EDITOR. Return None if it was not saved. Raise `Failure`."""
+    try:
+        return click.edit(text, extension=extension, require_save=False)
+    except click.ClickException as exc:
+        fault = exc.format_message().rstrip(".")
+        raise Failure(f"{fault}; set $VISUAL or $EDITOR to an editor that works in this terminal") from exc
 
 
 def progress_bar(what: str, unit: str) -> Progress:

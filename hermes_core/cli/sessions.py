@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,11 +21,11 @@ from hermes_core.cli.options import (
     time_options,
     with_memory,
 )
-from hermes_core.cli.output import moment, print_result, print_styled, print_table, wants_json
+from hermes_core.cli.output import moment, print_done, print_result, print_styled, print_table, wants_json
 from hermes_core.cli.recall import MAX_TEXT_CHARS
 from hermes_core.config import load_config
 from hermes_core.contract.values import ORIGIN_NAMES
-from hermes_core.errors import ConfigError, SessionError
+from hermes_core.errors import ConfigError, SessionError, StorageError
 from hermes_core.kit.cli import confirm, has_yes, limit_option, yes_option
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory
@@ -196,9 +197,18 @@ def repair_damaged(ctx: click.Context) -> None:
             raise SessionError(
                 f"the sessions are on the server {url!r}, in no file", "restore a backup of the server"
             )
+    if path.exists() and _is_whole(path):
+        print_done("The store is whole, so nothing was repaired.")
+        return
     confirm(f"Save what can be read of {path} into a new store? The old files are kept.")
     result = maintenance.repair(path, progress=_print_progress)
     print_result(result, lambda: _print_repair(result))
+
+
+def _is_whole(path: Path) -> bool:
+    with contextlib.suppress(StorageError), contextlib.closing(SessionDB(path)) as db:
+        return not db.check()
+    return False
 
 
 def _print_repair(result: maintenance.Repair) -> None:

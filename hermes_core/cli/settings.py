@@ -14,6 +14,7 @@ import yaml
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import (
+    edit_text,
     finish,
     print_document,
     print_done,
@@ -153,7 +154,7 @@ def edit_file(ctx: click.Context) -> None:
     before = config_text(home)
     text = unchanged = before.replace("\r\n", "\n")
     while True:
-        edited = click.edit(text, extension=".yaml", require_save=False)
+        edited = edit_text(text, ".yaml")
         # click ends the last line if it has no end.
         if edited is None or edited.rstrip("\n") == unchanged.rstrip("\n"):
             print_done("nothing was changed")

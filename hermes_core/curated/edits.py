@@ -73,8 +73,9 @@ class Edit:
 class Refusal:
     """Refusal of a call, which changed nothing. `error` is the reason.
 
-    `matches` are entries of which the model has to choose one. If `show_entries` is True, the answer lists all
-    entries. `backup` is the path of a copy of the file, and `remedy` says what to do.
+    `for_person` is the reason in words for a person, who has no tool and no list of operations; "" if it is the same.
+    `matches` are entries of which one has to be chosen. If `show_entries` is True, the answer lists all entries.
+    `backup` is the path of a copy of the file, and `remedy` says what to do.
     """
 
     reason: str
@@ -82,6 +83,7 @@ class Refusal:
     show_entries: bool = False
     backup: str = ""
     remedy: str = ""
+    for_person: str = ""
 
 
 def preview(text: str) -> str:
@@ -136,7 +138,7 @@ def over_budget(
     An edit that makes the file smaller is always allowed, so that a file above the limit can be brought below it in
     steps.
     """
-    used, after = measure(before), measure(edit.entries)
+    used, after, for_person = measure(before), measure(edit.entries), ""
     if after <= limit or after <= used:
         return None
     if batch:
@@ -149,11 +151,12 @@ def over_budget(
         reason = (
             f"Memory at {used:,}/{limit:,} chars. Adding this entry ({size:,} chars) would exceed the limit."
         )
-        advice = "Replace or remove existing entries first, or do both in one call with 'operations'."
+        advice = "Replace or remove existing entries first"
+        for_person, advice = f"{reason} {advice}.", f"{advice}, or do both in one call with 'operations'."
     else:
         reason = f"Replacement would put memory at {after:,}/{limit:,} chars."
         advice = "Shorten the new content, or remove other entries first."
-    return Refusal(f"{reason} {advice}", show_entries=True)
+    return Refusal(f"{reason} {advice}", show_entries=True, for_person=for_person)
 
 
 def find(entries: Sequence[str], old_text: str) -> int | Refusal:
@@ -184,7 +187,15 @@ def find(entries: Sequence[str], old_text: str) -> int | Refusal:
             return Refusal(f"Multiple entries matched {preview(old_text)!r}. Be more specific.", matches)
         if matching:
             return matching[0]
-    return Refusal(_no_match(old_text, bool(entries)), show_entries=True)
+    no_match = f"No entry matched {preview(old_text)!r}."
+    advice = "The store is empty; use 'add'."
+    if entries:
+        advice = (
+            "Copy a unique fragment of one of current_entries into old_text, exactly as it is written there, and try once "
+            "more; or use 'add' if the fact is new."
+        )
+    for_person = f"{no_match} {'These are there:' if entries else 'There is none yet.'}"
+    return Refusal(f"{no_match} {advice}", show_entries=True, for_person=for_person)
 
 
 def names_entry(old_text: str, entry: str) -> bool:
@@ -301,13 +312,4 @@ def in_batch(refusal: Refusal, index: int, operation: EditRequest) -> Refusal:
         f"Operation {index + 1} ({operation.action}): {refusal.reason} "
         "No operations were applied (batch is all-or-nothing)."
     )
-    return replace(refusal, reason=reason, show_entries=True)
-
-
-def _no_match(old_text: str, any_entries: bool) -> str:
-    if not any_entries:
-        return f"No entry matched {preview(old_text)!r}. The store is empty; use 'add'."
-    return (
-        f"No entry matched {preview(old_text)!r}. Copy a unique fragment of one of current_entries into old_text, "
-        "exactly as it is written there, and try once more; or use 'add' if the fact is new."
-    )
+    return replace(refusal, reason=reason, show_entries=True, for_person="")

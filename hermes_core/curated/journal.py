@@ -189,8 +189,7 @@ class NoteJournal:
             if notes.conflict:
                 raise MemoryConflict(
                     f"Refusing to write {file.name}: {notes.conflict}, so rewriting it could lose something",
-                    f"Save {file.label} as UTF-8 text, or move it away and add its facts again with the "
-                    "memory tool from the .bak copy",
+                    f"save {file.label} as UTF-8 text, or move it away and add its facts again from the .bak copy",
                     file.try_back_up(stored.data),
                 )
             opened = OpenNotes(target, file, session, stored, notes.entries)

@@ -148,7 +148,7 @@ _CHANGED = {
     "remove": "Entry removed.",
     "batch": "Applied {operations}.",
     "undo": "Undone: {changes} taken back.",
-    "restore": "Restored: {changes}.",
+    "restore": "Restored: {changes} made.",
     "reset": "Removed {entries}; undo brings back what went.",
 }
 _SAVED = "Write saved. This update is complete — do not repeat it."
@@ -827,7 +827,7 @@ class MemoryStore:
                 break
         else:
             which = "There is no change" if change is None else f"There is no change {change}"
-            return {"success": False, "error": f"{which} to undo. The history lists what can be undone."}
+            return {"success": False, "error": f"{which} to undo; hermes-memory memory history lists them."}
         if version.undone:
             return {"success": False, "error": f"Change {version.id} is undone already."}
 
@@ -843,7 +843,10 @@ class MemoryStore:
         """
         version = self.version(change)
         if version is None:
-            return {"success": False, "error": f"There is no change {change}. The history lists all changes."}
+            return {
+                "success": False,
+                "error": f"There is no change {change}; hermes-memory memory history lists them.",
+            }
 
         def plan(entries: tuple[str, ...]) -> Edit | Refusal:
             edit = reverse(entries, version.after, entries)
@@ -1005,6 +1008,8 @@ class MemoryStore:
             result["drift_backup"] = refusal.backup
         if refusal.remedy:
             result["remediation"] = redact(refusal.remedy)
+        if refusal.for_person:
+            result["for_person"] = redact(refusal.for_person)
         return result
 
     def close(self) -> None:

@@ -152,6 +152,8 @@ def call_memory_tool(
             result = store.refuse(Refusal(exc.message, remedy=exc.remedy), None, session)
         if not _ENTRIES.isdisjoint(result):
             report_result(origins)
+        if reading is not None:
+            result.pop("for_person", None)
     return json.dumps(result, ensure_ascii=False)
 
 
@@ -235,6 +237,7 @@ def _operation(item: object) -> Operation | Refusal:
         return Refusal(
             f"'{action}' needs old_text -- a fragment of the one entry meant, copied from current_entries.",
             show_entries=True,
+            for_person=f"'{action}' needs a part of the one entry meant. These are there:",
         )
     return Operation(action, texts["content"], texts["old_text"])
 

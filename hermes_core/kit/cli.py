@@ -143,8 +143,17 @@ def has_yes() -> bool:
 
 def confirm(question: str) -> None:
     """Ask, and end the command unless the person agrees. `--yes`, which `yes_option` adds, agrees without a question."""
-    if not has_yes():
+    if has_yes():
+        return
+    try:
         click.confirm(question, abort=True, err=wants_json())
+    except click.Abort as exc:
+        if not isinstance(exc.__context__, EOFError):
+            raise
+        click.echo(err=wants_json())
+        raise click.ClickException(
+            "the question was left without an answer; answer it, or give --yes"
+        ) from exc
 
 
 def command_home(context: click.Context) -> HermesHome:

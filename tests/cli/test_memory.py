@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome, Session
+from hermes_core import HermesHome, Session, open_memory
 from hermes_core.config import load_config, set_value
 
 
@@ -46,10 +46,10 @@ def test_changes_answer_programs_in_json(data: Any) -> None:
         (["add", "x" * 3000], "error: "),
         (
             ["replace", "absent", "x"],
-            "error: No entry matched 'absent'.\n  Likes black tea\n  Likes green tea\n",
+            "error: No entry matched 'absent'. These are there:\n  Likes black tea\n  Likes green tea\n",
         ),
         (["remove", "tea"], "error: Multiple entries matched 'tea'. Be more specific.\n  Likes black tea\n"),
-        (["undo", "99"], "error: There is no change 99 to undo."),
+        (["undo", "99"], "error: There is no change 99 to undo; hermes-memory memory history lists them"),
     ],
 )
 def test_what_is_refused_is_said_and_changes_nothing(
@@ -295,7 +295,7 @@ def test_prune_forgets_what_undo_could_bring_back(hermes: Any, data: Any) -> Non
     hermes("memory", "remove", "4711")
     unanswered = hermes("memory", "prune", code=1)
     assert "can be undone any more" in unanswered.stdout
-    assert "options answer it: see --help" in unanswered.stderr
+    assert "answer it, or give --yes" in unanswered.stderr
     assert "gone" in hermes("memory", "prune", "--yes").stdout
     assert all("4711" not in str(change) for change in data("memory", "history"))
     assert "There is no change to undo" in hermes("memory", "undo", code=1).stderr
@@ -367,3 +367,25 @@ def test_a_reset_that_is_refused_says_so(
     done = hermes("memory", "reset", code=1)
     assert "removed" not in done.stdout
     assert "UTF-8" in done.stderr
+
+
+def test_a_person_is_told_nothing_of_the_tool_of_the_model(hermes: Any, hermes_home: HermesHome) -> None:
+    set_value(hermes_home, "memory.memory_char_limit", 40)
+    hermes("memory", "add", "Likes black tea")
+    full = hermes("memory", "add", "Likes green tea and a walk in the rain", code=1).stderr
+    assert "Replace or remove existing entries first." in full
+    missing = hermes("memory", "remove", "coffee", code=1).stderr
+    assert "operations" not in full + missing
+    assert "old_text" not in full + missing
+    with open_memory(hermes_home, provider="") as opened:
+        answer = opened.call_tool(opened.local_session, "memory", {"action": "remove", "old_text": "coffee"})
+    assert "into old_text" in answer
+    assert "for_person" not in answer
+
+
+def test_an_editor_that_fails_is_one_line(hermes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VISUAL", "false")
+    for words in (["memory", "edit"], ["config", "edit"]):
+        assert hermes(*words, code=1).stderr.endswith(
+            "set $VISUAL or $EDITOR to an editor that works in this terminal\n"
+        )

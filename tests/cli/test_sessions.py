@@ -212,3 +212,10 @@ def test_a_check_of_a_server_that_is_down_advises_no_repair_of_a_file(
     assert "can't reach" in line
     assert "start the server" in line
     assert "sessions repair" not in line
+
+
+def test_a_whole_store_is_not_replaced_by_a_repair(hermes: Any, chat: Path, hermes_home: HermesHome) -> None:
+    hermes("import", chat)
+    before = hermes_home.state_db.stat().st_ino
+    assert hermes("sessions", "repair").stdout == "The store is whole, so nothing was repaired.\n"
+    assert hermes_home.state_db.stat().st_ino == before

@@ -50,7 +50,7 @@ def test_undo_goes_back_step_by_step_and_ends(store: MemoryStore) -> None:
     while store.undo()["success"]:
         seen.append(store.entries("memory"))
     assert seen == [("tea", "rye"), ("tea",), ()]
-    assert store.undo()["error"].startswith("There is no change to undo.")
+    assert store.undo()["error"].startswith("There is no change to undo;")
 
 
 def test_an_older_change_is_undone_without_touching_later_ones(store: MemoryStore) -> None:
@@ -73,7 +73,7 @@ def test_nothing_is_undone_twice_or_out_of_nowhere(store: MemoryStore) -> None:
     store.add("memory", "tea")
     store.undo(1)
     assert store.undo(1)["error"] == "Change 1 is undone already."
-    assert store.undo(99)["error"].startswith("There is no change 99 to undo.")
+    assert store.undo(99)["error"].startswith("There is no change 99 to undo;")
 
 
 def test_undo_may_pass_the_limit_because_it_was_there(make_store: MakeStore) -> None:
