@@ -12,7 +12,7 @@ from hermes_core.actions.notes import session_of_user
 from hermes_core.cli import home_of
 from hermes_core.cli.output import finish
 from hermes_core.contract.values import MemoryTarget
-from hermes_core.kit.cli import OldNames
+from hermes_core.kit.cli import OldNames, WholeNumber
 from hermes_core.memory import open_memory
 
 Command = Callable[..., Any]
@@ -45,7 +45,7 @@ all_targets_option = click.option(
 
 def limit_results_option(maximum: int, text: str, default: int | None = None) -> Callable[[Command], Command]:
     """Return the option for the number of results of a search."""
-    kind = click.IntRange(1, maximum)
+    kind = WholeNumber(1, maximum)
     return click.option(
         "-n", "-k", "--limit", type=kind, default=default, show_default=default is not None, help=text
     )

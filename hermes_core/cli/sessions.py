@@ -26,7 +26,7 @@ from hermes_core.cli.recall import MAX_TEXT_CHARS
 from hermes_core.config import load_config
 from hermes_core.contract.values import ORIGIN_NAMES
 from hermes_core.errors import ConfigError, SessionError, StorageError
-from hermes_core.kit.cli import confirm, has_yes, limit_option, yes_option
+from hermes_core.kit.cli import WholeNumber, confirm, has_yes, limit_option, yes_option
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import may_command
@@ -255,7 +255,7 @@ def vacuum_store(ctx: click.Context, dry_run: bool) -> None:
 @sessions.command("prune")
 @click.option(
     "--older-than",
-    type=click.IntRange(0, 1_000_000),
+    type=WholeNumber(0, 1_000_000),
     metavar="DAYS",
     help="Without a message for this many days.",
 )
@@ -264,11 +264,11 @@ def vacuum_store(ctx: click.Context, dry_run: bool) -> None:
 @click.option("--user", metavar="USER", help="Only sessions of this user, as telegram:42.")
 @click.option("--archived", is_flag=True, help="Only archived sessions.")
 @click.option(
-    "--max-messages", type=click.IntRange(0), metavar="N", help="Only sessions with at most N messages."
+    "--max-messages", type=WholeNumber(0), metavar="N", help="Only sessions with at most N messages."
 )
 @click.option(
     "--keep",
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     default=0,
     metavar="N",
     help="Never the N conversations that were active last.",

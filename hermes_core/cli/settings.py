@@ -26,7 +26,6 @@ from hermes_core.cli.output import (
 from hermes_core.config import (
     KEYS,
     Config,
-    ToolsetsConfig,
     Value,
     config_text,
     is_provider_key,
@@ -76,9 +75,9 @@ def list_keys(ctx: click.Context) -> None:
     """
     home = home_of(ctx)
     loaded, stored = load_config(home), stored_keys(home)
-    own = [f"enabled_toolsets.{platform}" for platform, _ in loaded.enabled_toolsets.others]
+    toolsets = [f"enabled_toolsets.{platform}" for platform in loaded.enabled_toolsets.platforms]
     rows = [Setting(key, _value(loaded, key), _value(Config(), key), key in stored) for key in KEYS]
-    rows += [Setting(key, _value(loaded, key), None, set=True) for key in own]
+    rows += [Setting(key, _value(loaded, key), None, set=True) for key in toolsets if key not in KEYS]
     shown = [(row.key, _shown(row.value), "yes" if row.set else "", known_key(row.key).help) for row in rows]
     columns = ("key", "value", "set", "what it does")
     print_result(
@@ -242,8 +241,7 @@ def _present_value(home: HermesHome, key: str) -> Any:
 def _value(loaded: object, key: str) -> Any:
     """Return the value of a key. Raises `ConfigError` if there is no such key."""
     block, name = known_key(key).name.split(".")
-    held = getattr(loaded, block)
-    return held.of(name) if isinstance(held, ToolsetsConfig) else getattr(held, name)
+    return getattr(loaded, block).get(name)
 
 
 def _shown(value: object) -> str:

@@ -11,7 +11,7 @@ from hermes_core.cli import Group
 from hermes_core.cli.options import with_memory
 from hermes_core.cli.output import moment, print_result, print_styled, print_table
 from hermes_core.contract.values import Session
-from hermes_core.kit.cli import OldNames, limit_option
+from hermes_core.kit.cli import OldNames, WholeNumber, limit_option
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted, printable
@@ -92,7 +92,7 @@ def _print_turn(turn: StoredTurnRecord) -> None:
     "--limit",
     cls=OldNames,
     old=("--days",),
-    type=click.IntRange(1, 3650),
+    type=WholeNumber(1, 3650),
     default=30,
     show_default=True,
     help="At most this many days.",

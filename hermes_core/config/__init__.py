@@ -29,7 +29,6 @@ from hermes_core.config.keys import (
     ExtensionsConfig,
     ProvidersConfig,
     StorageConfig,
-    ToolsetsConfig,
     Value,
 )
 
@@ -47,7 +46,6 @@ __all__ = [
     "ExtensionsConfig",
     "ProvidersConfig",
     "StorageConfig",
-    "ToolsetsConfig",
     "Value",
     "backup_folder",
     "config_text",

@@ -116,7 +116,7 @@ def override_config(config: Config, values: Mapping[str, Any]) -> Config:
             _refuse_password(value, key.name)
             converted = checked(key, value, f"config: {key.name}", strict=True)
             stored = tuple(converted) if isinstance(converted, list) else converted
-            changed = replace(getattr(config, block), **{str(name): stored})
+            changed = getattr(config, block).with_value(name, stored)
             configured = config.configured | {key.name}
             config = replace(config, **{block: changed, "configured": configured})
     return config
@@ -319,22 +319,22 @@ class _ConfigReader:
             self.configured.add(_STORAGE_URL)
             return cls(url=str(self._top[name][1].value))
         pairs = self._pairs(self._top[name][1], name)
-        return cls(**(self._toolsets(pairs) if name == "enabled_toolsets" else self._values(name, pairs)))
+        if name == "enabled_toolsets":
+            return cls(platforms=self._toolsets(pairs))
+        return cls(**self._values(name, pairs))
 
-    def _toolsets(self, pairs: Mapping[str, tuple[int, Any]]) -> dict[str, Any]:
-        """Return the toolsets by platform; platforms of the host are in `others`."""
-        found: dict[str, Any] = {}
-        others = []
+    def _toolsets(self, pairs: Mapping[str, tuple[int, Any]]) -> dict[str, tuple[str, ...]]:
+        """Return the toolsets by platform, also of platforms that only the host knows."""
+        found: dict[str, tuple[str, ...]] = {}
         for platform, (at, node) in pairs.items():
             value = self._value(key_of_platform(platform), at, node)
             for toolset in {*(value or ())}.difference(TOOLSETS):
                 self._warn_unknown(toolset, at, TOOLSETS, certain=False, what="toolset")
-            if platform in PLATFORMS:
-                found[platform] = None if value is None else tuple(value)
-            elif value is not None:
-                self._warn_unknown(platform, at, PLATFORMS, certain=False, what="platform")
-                others.append((platform, tuple(value)))
-        return {**found, "others": tuple(others)}
+            if value is not None:
+                found[platform] = tuple(value)
+                if platform not in PLATFORMS:
+                    self._warn_unknown(platform, at, PLATFORMS, certain=False, what="platform")
+        return found
 
     def _values(self, name: str, pairs: Mapping[str, tuple[int, Any]]) -> dict[str, Any]:
         """Return the values of the block's keys that are set."""

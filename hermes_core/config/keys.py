@@ -11,9 +11,10 @@ import inspect
 import re
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from hermes_core.config.profile import FIELD_FORM, ProfileField
 from hermes_core.config.schema import field_of
@@ -60,6 +61,14 @@ _PROFILE_FIELDS = {"form": f"a list of fields, each {FIELD_FORM}", "check": Prof
 
 class Block(Struct, frozen=True):
     """One block of config.yaml."""
+
+    def get(self, name: str) -> Any:
+        """Return the value of a key."""
+        return getattr(self, name)
+
+    def with_value(self, name: str, value: Any) -> Self:
+        """Return the block with another value of one key."""
+        return replace(self, **{name: value})
 
 
 class MemoryConfig(Block, frozen=True):
@@ -375,23 +384,15 @@ class ToolsetsConfig(Block, frozen=True):
     A host may name platforms of its own.
     """
 
-    cli: _Toolsets = None
-    telegram: _Toolsets = None
-    discord: _Toolsets = None
-    slack: _Toolsets = None
-    whatsapp: _Toolsets = None
-    signal: _Toolsets = None
-    email: _Toolsets = None
-    api: _Toolsets = None
-    cron: _Toolsets = None
-    others: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    platforms: dict[str, tuple[str, ...]] = {}
 
-    def of(self, platform: str) -> tuple[str, ...] | None:
+    def get(self, name: str) -> tuple[str, ...] | None:
         """Return the toolsets of this platform, None for all."""
-        if platform not in PLATFORMS:
-            return dict(self.others).get(platform)
-        found: tuple[str, ...] | None = getattr(self, platform)
-        return found
+        return self.platforms.get(name)
+
+    def with_value(self, name: str, value: Any) -> Self:
+        """Return the block with other toolsets for one platform."""
+        return replace(self, platforms={**self.platforms, name: value})
 
 
 class SkillsConfig(Block, frozen=True):
@@ -472,13 +473,15 @@ _PARTS = zip(Config.__struct_fields__, Config.__struct_defaults__, strict=True)
 BLOCKS: Mapping[str, type[Block]] = {name: type(part) for name, part in _PARTS if isinstance(part, Block)}
 """Class of every block of ours, by its name in config.yaml."""
 
-PLATFORMS = tuple(name for name in ToolsetsConfig.__struct_fields__ if name != "others")
+PLATFORMS = ("cli", "telegram", "discord", "slack", "whatsapp", "signal", "email", "api", "cron")
 """Those that the `enabled_toolsets:` block knows."""
 
 
 @functools.cache
 def _keys_of(block: str) -> Mapping[str, Field]:
     """Return the keys of a block, by their dotted names."""
+    if block == "enabled_toolsets":
+        return {f"{block}.{platform}": key_of_platform(platform) for platform in PLATFORMS}
     cls = BLOCKS[block]
     listed = inspect.cleandoc(cls.__doc__ or "").partition("\nAttributes:\n")[2]
     texts = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", listed, re.MULTILINE)
@@ -487,7 +490,6 @@ def _keys_of(block: str) -> Mapping[str, Field]:
     return {
         f"{block}.{name}": field_of(f"{block}.{name}", hints[name], default, **helps.get(name, {}))
         for name, default in zip(cls.__struct_fields__, cls.__struct_defaults__, strict=True)
-        if name != "others"
     }
 
 

@@ -96,9 +96,9 @@ def expected(field: Field) -> str:
     noun = f"one of {', '.join(map(repr, field.choices))}" if field.choices else _TYPES[item or field.type][0]
     low, high = field.minimum, field.maximum
     if low is not None:
-        noun += f" of at least {low:g}" if high is None else f" from {low:g} up to {high:g}"
+        noun += f" of at least {low:.15g}" if high is None else f" from {low:.15g} up to {high:.15g}"
     elif high is not None:
-        noun += f" of at most {high:g}"
+        noun += f" of at most {high:.15g}"
     return f"a list, each item {noun}" if item else noun
 
 

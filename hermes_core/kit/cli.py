@@ -12,7 +12,9 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from hermes_core.contract.values import Session
+from hermes_core.config.schema import checked
+from hermes_core.contract.values import Field, Session
+from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import fold_space
 from hermes_core.safety.redact import redact_errors, redact_value
@@ -20,6 +22,7 @@ from hermes_core.safety.terminal import json_line, printable
 
 __all__ = [
     "OldNames",
+    "WholeNumber",
     "command_home",
     "confirm",
     "has_yes",
@@ -68,6 +71,20 @@ class OldNames(click.Option):
             super().add_to_parser(parser, ctx)
         finally:
             self.opts = shown
+
+
+class WholeNumber(click.IntRange):
+    """Type of an option or argument: a whole number within bounds, which is checked as a setting is."""
+
+    def __init__(self, minimum: int | None = None, maximum: int | None = None) -> None:
+        super().__init__(minimum, maximum)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or fail with what it must be."""
+        try:
+            return checked(Field("it", int, minimum=self.min, maximum=self.max), value)
+        except ConfigError as exc:
+            self.fail(exc.message, param, ctx)
 
 
 @dataclasses.dataclass(slots=True)
@@ -167,7 +184,7 @@ def command_home(context: click.Context) -> HermesHome:
 
 def limit_option(default: int = 20, maximum: int = 1_000_000) -> Callable[[Any], Any]:
     """Return the option `-n` or `--limit`, which arrives as the argument `limit`."""
-    kind = click.IntRange(1, maximum)
+    kind = WholeNumber(1, maximum)
     return click.option(
         "-n", "--limit", type=kind, default=default, show_default=True, help="At most this many."
     )

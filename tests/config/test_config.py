@@ -345,7 +345,7 @@ def test_every_key_can_be_set_read_and_unset(home: HermesHome, key: str) -> None
         value = field.type(field.minimum)
     set_value(home, key, value)
     block, name = key.split(".")
-    stored = getattr(getattr(load_config(home, {}), block), name)
+    stored = getattr(load_config(home, {}), block).get(name)
     assert (list(stored) if isinstance(stored, tuple) else stored) == value
     unset_value(home, key)
     assert load_config(home, {}) == Config()
@@ -418,9 +418,9 @@ def test_a_model_may_be_written_as_its_name_alone() -> None:
 
 def test_toolsets_are_looked_up_by_platform() -> None:
     found = parse_config("enabled_toolsets:\n  telegram: [memory]\n").enabled_toolsets
-    assert found.of("telegram") == ("memory",)
-    assert found.of("cli") is None
-    assert found.of("of") is None
+    assert found.get("telegram") == ("memory",)
+    assert found.get("cli") is None
+    assert found.get("get") is None
 
 
 def test_a_host_names_toolsets_of_a_platform_of_its_own() -> None:
@@ -428,7 +428,7 @@ def test_a_host_names_toolsets_of_a_platform_of_its_own() -> None:
         "enabled_toolsets:\n  my-app: [todo]\n  telegramm: []\n  others: [memory]\n  matrix:\n"
     )
     found = config.enabled_toolsets
-    assert [found.of(one) for one in ("my-app", "telegramm", "others", "matrix", "telegram")] == [
+    assert [found.get(one) for one in ("my-app", "telegramm", "others", "matrix", "telegram")] == [
         ("todo",),
         (),
         ("memory",),

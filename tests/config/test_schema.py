@@ -206,6 +206,12 @@ def test_a_key_is_refused_in_one_wording_wherever_it_is_set(
     assert str(in_file.value).startswith(sentence)
 
 
+def test_toolsets_of_any_platform_can_be_set_in_code() -> None:
+    config = override_config(parse_config(""), {"enabled_toolsets": {"my-app": ["todo"], "cli": []}})
+    found = config.enabled_toolsets
+    assert (found.get("my-app"), found.get("cli"), found.get("telegram")) == (("todo",), (), None)
+
+
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="HERMES_SEMANTIC must be one of 'auto', 'off', is 'sometimes'"):
         load_config(HermesHome(tmp_path), {"HERMES_SEMANTIC": "sometimes"})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import pytest
 from click.testing import CliRunner, Result
 
 from hermes_core.kit.cli import (
@@ -98,3 +99,25 @@ def test_a_limit_has_bounds() -> None:
 def test_facts_are_lines_or_json() -> None:
     assert run("about")[0].stdout == "last seen: a b\nkinds: green 2, black (old 1)\n"
     assert json.loads(run("about", "--json")[0].stdout)["kinds"] == {"green": 2, "black": {"old": 1}}
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("0", "it must be a whole number from 1 up to 1000000, is '0'"),
+        ("1000001", "it must be a whole number from 1 up to 1000000, is '1000001'"),
+        ("nan", "it must be a whole number from 1 up to 1000000, is 'nan'"),
+        ("010", "it must be a whole number from 1 up to 1000000, is '010'"),
+        ("9" * 5000, f"it must be a whole number from 1 up to 1000000, is '{'9' * 78}…"),
+    ],
+)
+def test_a_number_on_the_command_line_is_refused_as_one_in_a_setting_is(typed: str, sentence: str) -> None:
+    @click.command()
+    @limit_option()
+    def show(limit: int) -> None:
+        click.echo(limit)
+
+    refused = CliRunner().invoke(show, ["--limit", typed])
+    assert (refused.exit_code, sentence in refused.output) == (2, True), refused.output
+    assert CliRunner().invoke(show, ["--limit", "7"]).output == "7\n"
+    assert "1<=x<=1000000" in CliRunner().invoke(show, ["--help"]).output

@@ -162,7 +162,7 @@ class Agent:
             self._trust_folder = trust_folder
         problems: list[str] = []
         session, stored = resolve_session(memory, session_id, identity, problems)
-        enabled = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
+        enabled = toolsets if toolsets is not None else memory.config.enabled_toolsets.get(session.platform)
         self._toolsets = None if enabled is None else frozenset(enabled)
         problems += unknown_toolsets(enabled, self._host_tools)
         shared = shared_services(memory)

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from hermes_core import Memory, open_memory
 from hermes_core.config import Credentials
-from hermes_core.kit.cli import command_home, without_json
+from hermes_core.kit.cli import WholeNumber, command_home, without_json
 from hermes_core.loopback import listen
 from hermes_core.safety.terminal import hanging
 from hermes_memory_mcp.server import (
@@ -36,7 +36,7 @@ CLOSE_TIMEOUT_S = 1.5
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=8377,
     show_default=True,
     help="The port for --http; 0 takes a free one.",

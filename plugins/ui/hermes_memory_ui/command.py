@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from hermes_core import open_memory
-from hermes_core.kit.cli import command_home, without_json
+from hermes_core.kit.cli import WholeNumber, command_home, without_json
 from hermes_core.loopback import listen
 from hermes_core.safety.terminal import hanging
 from hermes_memory_ui.access import Access
@@ -22,7 +22,7 @@ CLOSE_TIMEOUT_S = 3.0
 
 @click.command("ui")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="The port on 127.0.0.1 (default: a free one)."
+    "--port", type=WholeNumber(0, 65535), default=0, help="The port on 127.0.0.1 (default: a free one)."
 )
 @click.option(
     "--read-only", is_flag=True, help="Show everything and change nothing; the provider is not started."
