@@ -14,7 +14,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 2)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo install install-test dist test test-engines test-real chaos frameworks lowest check lint types architecture suite e2e docs bench clean
+.PHONY: adapters demo install install-test dist test test-core test-engines test-real chaos frameworks lowest check lint types architecture suite e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -62,11 +62,16 @@ check: lint types architecture
 suite: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS)
 
-# Everything. Types are checked beside the tests, which wait a lot, and printed after them.
+# The adapters need no workers: each of them would import the frameworks, for three seconds.
+adapters: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -q integrations
+
+# Everything. Types and adapters are checked beside the other tests, which wait a lot, and printed after them.
 test: lint
-	@$(BIN)/mypy >$(VENV)/types.txt 2>&1 & types=$$!; trap "kill $$types" INT TERM; \
-	$(MAKE) --no-print-directory suite; suite=$$?; \
-	wait $$types; types=$$?; cat $(VENV)/types.txt; exit $$((suite || types))
+	@{ $(BIN)/mypy; types=$$?; $(BIN)/python -m pytest -q integrations && exit $$types; } >$(VENV)/beside.txt 2>&1 & beside=$$!; \
+	trap "kill $$beside" INT TERM; \
+	$(BIN)/python -m pytest -n $(WORKERS) tests plugins; suite=$$?; \
+	wait $$beside; beside=$$?; cat $(VENV)/beside.txt; exit $$((suite || beside))
 
 # The tests of one distribution: make test-core, make test-agent, make test-langchain. Those in tests/bench and tests/docs are
 # about the whole repository. Few tests need no workers, which take a second each to start.

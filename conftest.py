@@ -36,6 +36,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# No test pays for a model, nor for its thread, but those of search by meaning.
+os.environ["HERMES_SEMANTIC"] = "off"
+
 _temp_folder = put_temp_folders_in_memory()
 
 # What hypothesis tries is judged by what it does, never by the clock: a busy machine fails no test. Each run of the suite

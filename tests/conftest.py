@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,9 +21,6 @@ from hermes_core.loader.discover import BUNDLED
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 
 import json_page
-
-# No test pays for a model, nor for its thread, but those of search by meaning.
-os.environ["HERMES_SEMANTIC"] = "off"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -206,7 +206,7 @@ def repair_damaged(ctx: click.Context) -> None:
 
 
 def _is_whole(path: Path) -> bool:
-    with contextlib.suppress(StorageError), contextlib.closing(SessionDB(path)) as db:
+    with contextlib.suppress(StorageError), contextlib.closing(SessionStore(path)) as db:
         return not db.check()
     return False
 

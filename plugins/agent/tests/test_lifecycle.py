@@ -123,11 +123,14 @@ def test_each_event_does_what_is_written_here_once_and_in_order(
     compressor = Engine()
     agent = stage.agent(compressor=compressor)
     first = agent.session.id
+    warmed = 2
     if event == "resume":
         talk(agent)
+        assert stage.provider.wait_for("queue_prefetch")
         agent.new()
+        warmed = 3
     talk(agent, 2)
-    assert stage.provider.wait_for("queue_prefetch", 2)
+    assert stage.provider.wait_for("queue_prefetch", warmed)
     stage.told(durable=True)
     stage.provider.calls.clear()
     compressor.told.clear()

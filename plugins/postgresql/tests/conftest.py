@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import uuid
 from collections.abc import Iterator
 
@@ -10,9 +9,6 @@ import pytest
 from tests.conftest import documented_json, install_plugin
 
 __all__ = ["documented_json", "install_plugin"]
-
-# No test pays for a model, nor for its thread, but those of search by meaning.
-os.environ["HERMES_SEMANTIC"] = "off"
 
 
 @pytest.fixture(scope="session")

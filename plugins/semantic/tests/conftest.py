@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,9 +11,6 @@ from hermes_memory_semantic.embeddings import EmbeddingServer, HttpEncoder
 from hermes_memory_semantic.vectors import VectorIndex
 from tests.outbox_of import ON_POSTGRES
 from tests.sessions.conftest import server_database
-
-# No test pays for the thread of a memory, but those that say so.
-os.environ["HERMES_SEMANTIC"] = "off"
 
 OpenStore = Callable[..., SessionStore]
 
