@@ -1,7 +1,8 @@
-"""The page of the kit: every public name of its modules with how it is called and what its docstring says."""
+"""The pages of names for authors: how each is called and what its docstring says."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 from tables import cell, docstring_markdown
 
-from hermes_core import Field, errors, kit
+from hermes_core import Field, errors, extending, kit
 from hermes_core.kit import cli, http, process
 
 KIT: tuple[ModuleType, ...] = (kit, cli, http, process)
@@ -24,6 +25,29 @@ def kit_page() -> Iterator[str]:
         yield f"## {module.__name__}\n\n{inspect.getdoc(module)}\n"
         for name in module.__all__:
             yield from kit_section(name, getattr(module, name))
+
+
+def extending_page() -> Iterator[str]:
+    """The documented names beside the public modules, then the inner ones with their users."""
+    yield "# Names for extensions\n"
+    yield (
+        "An extension imports `hermes_core`, `hermes_core.kit`, `hermes_core.recall`, `hermes_core.errors`, "
+        "`hermes_core.contract` and `hermes_core.importers`, which have pages of their own, and the names below for commands, "
+        "pages, checks, engines and indexes. A release note says when one of these changes.\n"
+    )
+    for module, names in extending.DOCUMENTED.items():
+        described = importlib.import_module(f"hermes_core.{module}")
+        yield f"## hermes_core.{module}\n\n{inspect.getdoc(described)}\n"
+        for name in names.split():
+            yield from kit_section(name, getattr(described, name))
+    yield "## Inner names\n"
+    yield (
+        "The extensions of this project also use the names below. They are released together with the core, so these names "
+        "may change in any release: a package of yours that needs one must be tried with each.\n"
+    )
+    yield "| name in `hermes_core` | used by |\n|---|---|"
+    yield from (f"| `{name}` | {', '.join(users.split())} |" for name, users in extending.NAMES.items())
+    yield ""
 
 
 def kit_section(name: str, it: Any) -> Iterator[str]:
@@ -77,4 +101,7 @@ def call_of(function: Callable[..., Any]) -> str:
     return f"({', '.join(shown)})" + (f" -> {answer}" if answer else "")
 
 
-PAGES: dict[str, Callable[[], Iterable[str]]] = {"reference/kit.md": kit_page}
+PAGES: dict[str, Callable[[], Iterable[str]]] = {
+    "reference/kit.md": kit_page,
+    "reference/extending.md": extending_page,
+}
