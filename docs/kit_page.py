@@ -6,8 +6,9 @@ import importlib
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from types import ModuleType
-from typing import Any
+from typing import Any, get_origin
 
 from tables import cell, docstring_markdown
 
@@ -16,6 +17,8 @@ from hermes_core.kit import cli, http, process
 
 KIT: tuple[ModuleType, ...] = (kit, cli, http, process)
 """Modules for authors of providers; `__all__` of each lists its public names."""
+
+MAX_DEFAULT_CHARS = 120
 
 
 def kit_page() -> Iterator[str]:
@@ -59,7 +62,10 @@ def kit_section(name: str, it: Any) -> Iterator[str]:
     if isinstance(it, Field):
         yield f"The `Field` `{it.name}`. {it.help}\n"
         return
-    if not callable(it) or isinstance(it, types.GenericAlias):
+    if isinstance(it, ContextVar):
+        yield "A `ContextVar`.\n"
+        return
+    if not callable(it) or get_origin(it) is not None or isinstance(it, types.GenericAlias):
         yield f"`{it!r}`\n"
         return
     yield f"`{name}{call_of(it)}`\n\n{docstring_markdown(inspect.getdoc(it) or '')}\n"
@@ -87,18 +93,24 @@ def call_of(function: Callable[..., Any]) -> str:
             shown.append("*")
         starred = starred or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
         star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
-        default = (
-            "" if p.default is p.empty else f" = {getattr(p.default, '__name__', None) or repr(p.default)}"
-        )
         # The fields of a Struct have types and no text.
         kind = p.annotation.__name__ if isinstance(p.annotation, type) else p.annotation
-        shown.append(f"{star}{p.name}: {kind}{default}")
+        annotation = "" if p.annotation is p.empty else f": {kind}"
+        shown.append(f"{star}{p.name}{annotation}{default_of(p)}")
     answer = (
         ""
         if signature.return_annotation in (None, "None", inspect.Signature.empty)
         else signature.return_annotation
     )
     return f"({', '.join(shown)})" + (f" -> {answer}" if answer else "")
+
+
+def default_of(parameter: inspect.Parameter) -> str:
+    """The default of a parameter, "..." for one that is long or differs with each run."""
+    if parameter.default is parameter.empty:
+        return ""
+    text = getattr(parameter.default, "__name__", None) or repr(parameter.default)
+    return " = ..." if len(text) > MAX_DEFAULT_CHARS or " at 0x" in text else f" = {text}"
 
 
 PAGES: dict[str, Callable[[], Iterable[str]]] = {

@@ -29,7 +29,6 @@ from hermes_core.kit import printable
 from hermes_core.loader.parts import recorded_parts
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
-from hermes_core.storage.inventory import STATE_DB
 from hermes_core.storage.output_file import refuse_existing
 from hermes_memory_archive.selection import (
     DATABASES,
@@ -251,8 +250,8 @@ class _Writer:
             for one in paths
             if one.name != INVENTORY and not any(one.is_relative_to(store) for store in stores)
         ]
-        self._add_all(root, [one for one in rest if one.name != STATE_DB])
-        self._add_all(root, [one for one in rest if one.name == STATE_DB])
+        self._add_all(root, [one for one in rest if one.name != self._home.state_db.name])
+        self._add_all(root, [one for one in rest if one.name == self._home.state_db.name])
         folders, singles = self._add_outside(outside)
         if (root / "profiles").is_dir():
             names = ", ".join(sorted(printable(one.name) for one in (root / "profiles").iterdir()))
