@@ -154,4 +154,5 @@ def _is_own(place: ProviderCandidate) -> bool:
 def _install_command(place: ProviderCandidate) -> str:
     """Return the command that installs the provider, this program and this extension into another environment."""
     words = install_words(normalise(place.distribution)) if _is_own(place) else place.distribution
-    return f"pip install {install_words('hermes-memory-core')} {install_words(EXTENSION)} {words}"
+    core = install_words("hermes-memory-core")
+    return f"pip install {core} {install_words(EXTENSION)} {words}"
