@@ -20,12 +20,12 @@ from tables import argument_table, cell, docstring_markdown, option_table, walk
 
 from hermes_core import errors
 from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, STORAGE, STORAGE_PASSWORD
-from hermes_core.config.keys import CAPTURE_CONTENT
 from hermes_core.contract import extensions, values
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES, ObserverHooks, Policy, ProviderHooks
 from hermes_core.contract.values import Field
 from hermes_memory_agent.lifecycle import EVENTS, STEPS
 from hermes_memory_foreign.plugin_source import CATALOG, HOST
+from hermes_memory_telemetry import telemetry
 
 DOCS = Path(__file__).resolve().parent
 MADE = "<!-- Made by docs/generate.py out of the code; change it there. -->\n"
@@ -51,7 +51,7 @@ ENVIRONMENT = {
     STORAGE: "The address of the server with the sessions and the outbox. Comes before `storage.url`.",
     STORAGE_PASSWORD: "The password of the role in `storage.url`, here or in `.env`.",
     LOAD_PROVIDERS: "A comma list of the only providers that may load; set and empty, none. Comes before `providers.allow`.",
-    CAPTURE_CONTENT: "`true`: spans hold the text of questions, recall and turns, unless `telemetry.content` says otherwise.",
+    telemetry.CAPTURE_CONTENT: "`true`: spans hold the text of questions, recall and turns, unless `telemetry.content` says otherwise.",
     CATALOG: "Address or folder of the catalog that `hermes-memory plugins install NAME` looks into, in place of Hermes Agent's.",
     HOST: "Address that `OWNER/REPO` of `hermes-memory plugins install` is below, in place of `https://github.com`.",
 }

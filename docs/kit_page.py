@@ -1,20 +1,24 @@
-"""The page of the kit: every public name of its modules with how it is called and what its docstring says."""
+"""The pages of names for authors: how each is called and what its docstring says."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from types import ModuleType
-from typing import Any
+from typing import Any, get_origin
 
 from tables import cell, docstring_markdown
 
-from hermes_core import Field, errors, kit
+from hermes_core import Field, errors, extending, kit
 from hermes_core.kit import cli, http, process
 
 KIT: tuple[ModuleType, ...] = (kit, cli, http, process)
 """Modules for authors of providers; `__all__` of each lists its public names."""
+
+MAX_DEFAULT_CHARS = 120
 
 
 def kit_page() -> Iterator[str]:
@@ -26,6 +30,29 @@ def kit_page() -> Iterator[str]:
             yield from kit_section(name, getattr(module, name))
 
 
+def extending_page() -> Iterator[str]:
+    """The documented names beside the public modules, then the inner ones with their users."""
+    yield "# Names for extensions\n"
+    yield (
+        "An extension imports `hermes_core`, `hermes_core.kit`, `hermes_core.recall`, `hermes_core.errors`, "
+        "`hermes_core.contract` and `hermes_core.importers`, which have pages of their own, and the names below for commands, "
+        "pages, checks, engines and indexes. A release note says when one of these changes.\n"
+    )
+    for module, names in extending.DOCUMENTED.items():
+        described = importlib.import_module(f"hermes_core.{module}")
+        yield f"## hermes_core.{module}\n\n{inspect.getdoc(described)}\n"
+        for name in names.split():
+            yield from kit_section(name, getattr(described, name))
+    yield "## Inner names\n"
+    yield (
+        "The extensions of this project also use the names below. They are released together with the core, so these names "
+        "may change in any release: a package of yours that needs one must be tried with each.\n"
+    )
+    yield "| name in `hermes_core` | used by |\n|---|---|"
+    yield from (f"| `{name}` | {', '.join(users.split())} |" for name, users in extending.NAMES.items())
+    yield ""
+
+
 def kit_section(name: str, it: Any) -> Iterator[str]:
     """One name: how it is called, its docstring, and of a class what it has."""
     yield f"### {name}\n"
@@ -35,7 +62,10 @@ def kit_section(name: str, it: Any) -> Iterator[str]:
     if isinstance(it, Field):
         yield f"The `Field` `{it.name}`. {it.help}\n"
         return
-    if not callable(it) or isinstance(it, types.GenericAlias):
+    if isinstance(it, ContextVar):
+        yield "A `ContextVar`.\n"
+        return
+    if not callable(it) or get_origin(it) is not None or isinstance(it, types.GenericAlias):
         yield f"`{it!r}`\n"
         return
     yield f"`{name}{call_of(it)}`\n\n{docstring_markdown(inspect.getdoc(it) or '')}\n"
@@ -63,12 +93,10 @@ def call_of(function: Callable[..., Any]) -> str:
             shown.append("*")
         starred = starred or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
         star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
-        default = (
-            "" if p.default is p.empty else f" = {getattr(p.default, '__name__', None) or repr(p.default)}"
-        )
         # The fields of a Struct have types and no text.
         kind = p.annotation.__name__ if isinstance(p.annotation, type) else p.annotation
-        shown.append(f"{star}{p.name}: {kind}{default}")
+        annotation = "" if p.annotation is p.empty else f": {kind}"
+        shown.append(f"{star}{p.name}{annotation}{default_of(p)}")
     answer = (
         ""
         if signature.return_annotation in (None, "None", inspect.Signature.empty)
@@ -77,4 +105,15 @@ def call_of(function: Callable[..., Any]) -> str:
     return f"({', '.join(shown)})" + (f" -> {answer}" if answer else "")
 
 
-PAGES: dict[str, Callable[[], Iterable[str]]] = {"reference/kit.md": kit_page}
+def default_of(parameter: inspect.Parameter) -> str:
+    """The default of a parameter, "..." for one that is long or differs with each run."""
+    if parameter.default is parameter.empty:
+        return ""
+    text = getattr(parameter.default, "__name__", None) or repr(parameter.default)
+    return " = ..." if len(text) > MAX_DEFAULT_CHARS or " at 0x" in text else f" = {text}"
+
+
+PAGES: dict[str, Callable[[], Iterable[str]]] = {
+    "reference/kit.md": kit_page,
+    "reference/extending.md": extending_page,
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_core.config.credentials import LENT, Credentials
+from hermes_core.config.credentials import Credentials
 from hermes_core.config.file import (
     backup_folder,
     config_text,
@@ -28,6 +28,7 @@ from hermes_core.config.keys import (
     Config,
     ExtensionsConfig,
     ProvidersConfig,
+    RecallConfig,
     StorageConfig,
     Value,
 )
@@ -35,7 +36,6 @@ from hermes_core.config.keys import (
 __all__ = [
     "BLOCKS",
     "KEYS",
-    "LENT",
     "LOAD_PROVIDERS",
     "SEMANTIC",
     "STORAGE",
@@ -45,6 +45,7 @@ __all__ = [
     "Credentials",
     "ExtensionsConfig",
     "ProvidersConfig",
+    "RecallConfig",
     "StorageConfig",
     "Value",
     "backup_folder",

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hermes_core.errors import CredentialError
 from hermes_core.home import HermesHome
@@ -47,17 +47,21 @@ _CONTROLS_PROGRAMS = re.compile(
 # A secret may begin like these, as HERMES_MONGODB_URI and GIT_TOKEN do; its ending shows that it is one.
 _CREDENTIAL_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_URI")
 
-# Variables of this process that were filled from a home's `.env`, for code that reads nothing but its environment.
-# `Credentials` ignores them: with two homes in one process, the first one's key would win over the second one's `.env`.
-LENT: dict[str, str] = {}
-
 # Four characters tell one key from another; of a short password they would be a third.
 _SHOWN_CHARS = 4
 _MIN_CHARS_TO_SHOW = 12
 
 
 class Credentials:
-    """The secrets of one home. The environment comes before `.env`; an empty variable counts as not set."""
+    """The secrets of one home. The environment comes before `.env`; an empty variable counts as not set.
+
+    Attributes:
+        lent: Variables of this process that were filled from a home's `.env`, for code that reads nothing but its
+            environment. They are ignored here: with two homes in one process, the first one's key would win over the
+            second one's `.env`.
+    """
+
+    lent: ClassVar[dict[str, str]] = {}
 
     def __init__(self, home: HermesHome, environ: Mapping[str, str] | None = None) -> None:
         self.path: Path = home.env_file
@@ -145,7 +149,7 @@ class Credentials:
     def _own(self, name: str) -> str:
         """Return the environment's value, "" if some home's `.env` lent it to the environment."""
         value = self._environ.get(name) or ""
-        return "" if self._environ is os.environ and LENT.get(name) == value else value
+        return "" if self._environ is os.environ and self.lent.get(name) == value else value
 
     def _read(self) -> str:
         return read_utf8(self.path, CredentialError)

@@ -33,9 +33,6 @@ STORAGE = "HERMES_STORAGE"
 STORAGE_PASSWORD = "HERMES_STORAGE_PASSWORD"
 """Secret in `.env` or the environment: the password of the role in `storage.url`."""
 
-CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""Environment variable of OpenTelemetry: `true` if spans may hold the text of questions, recall and turns."""
-
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 Names = tuple[str, ...]

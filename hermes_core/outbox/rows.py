@@ -129,13 +129,6 @@ def decode(
         raise OutboxError(f"the row of {row.hook!r} can't be read ({exc!r})", "drop it") from exc
 
 
-def trace_of(row: Row) -> dict[str, str]:
-    """Return the trace headers of the operation that stored the row; {} if telemetry was off."""
-    with contextlib.suppress(ValueError, TypeError, LookupError):
-        return {str(key): str(value) for key, value in json.loads(row.body)["trace"].items()}
-    return {}
-
-
 def names_rewound_turns(row: Row) -> bool:
     """Return True if the row is a session switch that asks the provider to forget rewound turns."""
     if row.hook == "on_session_switch":

@@ -77,24 +77,37 @@ def require_available(home: HermesHome, name: str) -> None:
     Opening the memory would deliver writes to it that wait for another provider.
     """
     loaded = load_provider(name, home)
-    with _manager(home, shutdown_timeout=1.0) as manager:
-        manager.outbox.held_back = "the provider is not chosen yet"  # its shutdown would deliver what waits
-        if not manager.add_provider(
-            loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
-        ):
+    # Its shutdown would deliver what waits.
+    waits = "the provider is not chosen yet"
+    with open_candidate(home, loaded, held_back=waits, shutdown_timeout=1.0) as (manager, accepted):
+        if not accepted:
             refused = manager.health()[-1]
             reason = f"{name!r} is {refused.state}: {refused.reason}"
             raise ProviderUnavailable(f"{reason}; config.yaml was not changed")
 
 
 @contextlib.contextmanager
-def _manager(home: HermesHome, *, shutdown_timeout: float) -> Iterator[MemoryManager]:
-    """Make a manager over the home's outbox, without notes and past sessions."""
+def open_candidate(
+    home: HermesHome, loaded: LoadedProvider, *, held_back: str = "", shutdown_timeout: float
+) -> Iterator[tuple[MemoryManager, bool]]:
+    """Give a provider to a manager of its own over the home's outbox, beside the one that config.yaml selects.
+
+    Yield the manager, and False if it did not accept the provider.
+
+    Args:
+        held_back: Why nothing that waits in the outbox is delivered; "" to deliver it.
+        shutdown_timeout: Seconds for the provider's shutdown.
+    """
+    name = loaded.entry.name
     with contextlib.closing(open_sessions(home, load_config(home))) as sessions:
         outbox = outbox_of_home(home, sessions.database)
-        manager = MemoryManager(home, outbox=outbox, on_event=LogFile(home).on_event)
+        manager = MemoryManager(
+            home, outbox=outbox, transcripts=sessions.transcript, on_event=LogFile(home).on_event
+        )
+        manager.outbox.held_back = held_back or manager.outbox.held_back
         try:
-            yield manager
+            fingerprint = account_of(loaded.settings, name, home)
+            yield manager, manager.add_provider(loaded.factory, name=name, fingerprint=fingerprint)
         finally:
             manager.shutdown_all(shutdown_timeout)
 
@@ -155,10 +168,7 @@ def try_out(home: HermesHome, loaded: LoadedProvider) -> list[Finding]:
     name = loaded.entry.name
     session = trial_session(home, f"setup-{name}")
     try:
-        with _manager(home, shutdown_timeout=5.0) as manager:
-            accepted = manager.add_provider(
-                loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
-            )
+        with open_candidate(home, loaded, shutdown_timeout=5.0) as (manager, accepted):
             if accepted:
                 start_providers(manager, session)
             return [

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hermes_core import extending
+
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "hermes_core"
 
@@ -37,8 +39,8 @@ STEPS = [
     ("__main__",),
 ]
 STEP_OF = {package: step for step, packages in enumerate(STEPS) for package in packages}
-# The earlier name of the package hermes-memory-testing, which it imports.
-APART = {"testing"}
+# The earlier name of the package hermes-memory-testing, which it imports, and a list that no program imports.
+APART = {"testing", "extending"}
 
 BROAD = {
     "aio.py",
@@ -197,6 +199,34 @@ def test_a_provider_imports_public_names_only() -> None:
     assert {
         name_of(path): inner for path in PROVIDERS if (inner := inner_imports(path, *FOR_PROVIDERS))
     } == {}
+
+
+def inner_names(path: Path) -> set[str]:
+    """Return the names of the core that an extension imports beside public and documented ones."""
+    names = set()
+    for node in ast.walk(tree_of(path)):
+        for module in imported(node):
+            inner = module.removeprefix("hermes_core.")
+            if inner == module or inner.split(".")[0] in extending.PUBLIC:
+                continue
+            if isinstance(node, ast.ImportFrom):
+                wanted = {alias.name for alias in node.names}
+                names |= {
+                    f"{inner}.{name}" for name in wanted - set(extending.DOCUMENTED.get(inner, "").split())
+                }
+            else:
+                names.add(inner)
+    return names
+
+
+def test_extensions_import_of_the_core_what_extending_lists_and_nothing_else() -> None:
+    """A new name is better avoided: by a public one, by a parameter, or by moving it into its only user."""
+    users: dict[str, set[str]] = {}
+    for path in EXTENSIONS:
+        folder = path.relative_to(ROOT).parts[1]
+        for name in inner_names(path) if folder != "testing" else ():
+            users.setdefault(name, set()).add(folder)
+    assert {name: " ".join(sorted(folders)) for name, folders in users.items()} == extending.NAMES
 
 
 def inner_imports(path: Path, *public: str) -> list[str]:

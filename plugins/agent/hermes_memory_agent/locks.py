@@ -19,7 +19,7 @@ from hermes_core import HermesHome, Memory
 from hermes_core.errors import LockTimeout, StorageError
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import ensure_folder, locked
-from hermes_core.storage.leases import LEASE_S, Lease, drop_expired
+from hermes_core.storage.leases import Lease, drop_expired
 from hermes_memory_agent.cancel import Cancel
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class SessionLease:
         seconds: Time after which the session counts as free if this process does not extend the lease.
     """
 
-    def __init__(self, database: Engine, seconds: float = LEASE_S) -> None:
+    def __init__(self, database: Engine, seconds: float = 90.0) -> None:
         self._database, self._seconds = database, seconds
         self._lease: Lease | None = None
 

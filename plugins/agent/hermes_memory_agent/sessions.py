@@ -16,7 +16,6 @@ from hermes_core import Memory, TurnRecall, sanitize_context
 from hermes_core.contract.values import Message, Origin, Session
 from hermes_core.errors import SessionError, StorageError
 from hermes_core.kit import redact
-from hermes_core.lifecycle import known_context
 from hermes_core.manager.manager import RecallResult
 from hermes_core.origins import is_said
 from hermes_core.safety.fence import without_context
@@ -211,9 +210,7 @@ def resolve_session(
         identity: Fields of `Session`: platform, user_id, chat_id and others.
         problems: List to which sentences are appended.
     """
-    fields: dict[str, Any] = {"identity": memory.home.profile, **identity, "home": str(memory.home.path)}
-    new_id = session_id_of(session_id) if session_id else uuid.uuid4().hex
-    session = memory.complete(known_context(Session(new_id, **fields)))
+    session = memory.complete(memory.session(session_id_of(session_id) if session_id else "", **identity))
     stored = None
     if session_id:
         try:

@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any
 
 from hermes_core import Memory
-from hermes_core.config.keys import TRUSTED_TOOLS
+from hermes_core.config import Config
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Origin, Session
 from hermes_core.errors import ConfigError, HermesError
 from hermes_core.kit import redact
@@ -45,6 +45,9 @@ from hermes_memory_agent.skills.store import SkillStore
 from hermes_memory_agent.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA, SkillTools
 
 log = logging.getLogger(__name__)
+
+# The memory's own tools: their results say themselves where their texts come from.
+TRUSTED_TOOLS = Config().memory.trusted_tools
 
 # Arguments that were no JSON object are sent back to the model as text under this key, since servers demand an object.
 MALFORMED = "malformed_arguments"

@@ -10,31 +10,27 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from hermes_core.contract.extensions import PART_NAME
-from hermes_core.errors import ImportFailed, StorageError
+from hermes_core.errors import ImportFailed
 from hermes_core.safety.json_size import JsonTooLarge, parse_json
-from hermes_core.storage.files import ensure_folder, remedy_for
-from hermes_memory_archive.zip_file import (
-    MANIFEST_ERRORS,
-    ZIP_ERRORS,
-    ArchiveFormat,
-    ForeignFormat,
-    MemberError,
-    NewerVersion,
-    NewFile,
-)
+from hermes_core.storage.files import ensure_folder
+from hermes_memory_archive.zip_file import ArchiveFormat, NewFile, disk_errors
 
 MANIFEST = "manifest.json"
 FORMAT = ArchiveFormat(
     "hermes-memory-export",
     1,
     MANIFEST,
+    noun="export",
+    error=ImportFailed,
+    foreign="unpack it, and import a file that it holds",
+    again="nothing was changed; export again, or copy the file again",
     max_ratio=200,
     free_bytes=64 * 1024 * 1024,
     max_manifest_bytes=1024 * 1024,
@@ -44,8 +40,6 @@ KINDS = ("sessions", "notes", "memories")
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of one record. A conversation of that size has tens of millions of words."""
-
-_AGAIN = "export again, or copy the file again"
 
 # What a person or a store decides anew, so that it is no part of the content.
 _NOT_HASHED = {"origin", "origins", "system_prompt", "memory_prompt", "provider"} | {
@@ -128,7 +122,7 @@ class ArchiveWriter:
 
     def __enter__(self) -> Self:
         ensure_folder(self.path.parent)
-        with _disk_errors(self.path):
+        with self._disk_errors():
             self._new = NewFile(self.path)
         self._zip = zipfile.ZipFile(self._new.file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False)
         return self
@@ -147,7 +141,7 @@ class ArchiveWriter:
         line = json.dumps(record).encode("ascii") + b"\n"
         if len(line) > MAX_LINE_BYTES:
             return False
-        with _disk_errors(self.path):
+        with self._disk_errors():
             if kind != self._kind:
                 self._begin(kind)
             if self._member is not None:
@@ -160,7 +154,7 @@ class ArchiveWriter:
     def finish(self, left_out: tuple[str, ...], now: float, program: str) -> Manifest:
         """Write the manifest, and put the file in place."""
         manifest = Manifest(self.counts, self.content.hexdigest(), left_out, now, program)
-        with _disk_errors(self.path):
+        with self._disk_errors():
             self._end_member()
             document = {
                 **FORMAT.header(),
@@ -177,6 +171,9 @@ class ArchiveWriter:
             self._zip.close()
             self._new.put_in_place()
         return manifest
+
+    def _disk_errors(self) -> AbstractContextManager[None]:
+        return disk_errors("write", self.path, "check its folder and mode")
 
     def _begin(self, kind: str) -> None:
         self._end_member()
@@ -199,12 +196,10 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with ExitStack() as opened, self._faults():
-            self._zip = opened.enter_context(zipfile.ZipFile(path))
-            self._check_members()
-            self.manifest = self._read_manifest()
-            self._check_names()
-            opened.pop_all()
+        with self._read_errors():
+            self._zip, self.manifest = FORMAT.open(
+                path, _manifest_of, lambda manifest: [f"{kind}.jsonl" for kind in manifest.counts]
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -216,11 +211,11 @@ class Archive:
         """Yield the records of a kind. Raises `ImportFailed` at a damaged one, and if the member was changed or cut."""
         name, sha, number = f"{kind}.jsonl", hashlib.sha256(), 0
         if name in self._zip.namelist():
-            with self._faults(), self._zip.open(name) as member:
+            with self._read_errors(), FORMAT.faults(self.path), self._zip.open(name) as member:
                 while line := member.readline(MAX_LINE_BYTES + 1):
                     if len(line) > MAX_LINE_BYTES:
-                        raise self._fault(
-                            f"line {number + 1} of {name} is longer than {MAX_LINE_BYTES:,} bytes"
+                        raise FORMAT.fault(
+                            self.path, f"line {number + 1} of {name} is longer than {MAX_LINE_BYTES:,} bytes"
                         )
                     number += 1
                     sha.update(line)
@@ -228,86 +223,33 @@ class Archive:
         if number != self.manifest.counts[kind] or (
             number and sha.hexdigest() != self.manifest.digests[kind]
         ):
-            raise self._fault(f"{name} is not what the manifest says: it was cut or changed")
+            raise FORMAT.fault(self.path, f"{name} is not what the manifest says: it was cut or changed")
+
+    def _read_errors(self) -> AbstractContextManager[None]:
+        return disk_errors("read", self.path, "check its owner and mode")
 
     def _parsed(self, name: str, number: int, line: bytes) -> dict[str, Any]:
         try:
             record = parse_json(line)
         except JsonTooLarge as exc:
-            raise self._fault(f"line {number} of {name}: {exc}") from exc
+            raise FORMAT.fault(self.path, f"line {number} of {name}: {exc}") from exc
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
-            raise self._fault(f"line {number} of {name} is no JSON object")
+            raise FORMAT.fault(self.path, f"line {number} of {name} is no JSON object")
         return record
 
-    def _check_members(self) -> None:
-        if MANIFEST not in self._zip.namelist():
-            raise ImportFailed(
-                f"{str(self.path)!r} is a ZIP archive and no export of this program",
-                "unpack it, and import a file that it holds",
-            )
-        whole, fits = FORMAT.unpacked_bytes(self._zip, self.path)
-        if not fits:
-            packed = self.path.stat().st_size
-            raise self._fault(f"its {packed:,} bytes would become {whole:,}, as no export does")
 
-    def _check_names(self) -> None:
-        known = {f"{kind}.jsonl" for kind in self.manifest.counts}
-        try:
-            FORMAT.check_members(self._zip, known.__contains__)
-        except MemberError as exc:
-            raise self._fault(str(exc)) from exc
-
-    def _read_manifest(self) -> Manifest:
-        try:
-            value = FORMAT.read_manifest(self._zip)
-            members = value["members"]
-            kinds = kinds_with(members)
-            if not all(map(PART_NAME.fullmatch, kinds)):
-                raise self._fault(f"its {MANIFEST} names kinds that no export has")
-            return Manifest(
-                {kind: int(members[kind]["records"]) for kind in kinds},
-                str(value["hash"]),
-                tuple(map(str, value["left_out"])),
-                float(value["created_at"]),
-                str(value["program"]),
-                {kind: str(members[kind]["sha256"]) for kind in kinds},
-            )
-        except ForeignFormat as exc:
-            raise self._fault(f"its format is {exc.args[0]!r}, not {FORMAT.name!r}") from exc
-        except NewerVersion as exc:
-            raise ImportFailed(
-                f"{str(self.path)!r} has version {exc.args[0]!r}, and this program reads {FORMAT.version}",
-                "import it with a newer version of this program",
-            ) from exc
-        except MANIFEST_ERRORS as exc:
-            raise self._fault(f"its {MANIFEST} can't be read ({type(exc).__name__})") from exc
-
-    def _fault(self, fact: str) -> ImportFailed:
-        return ImportFailed(
-            f"{str(self.path)!r} is damaged or no export: {fact}", f"nothing was changed; {_AGAIN}"
-        )
-
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
-        """Turn what zipfile raises for a damaged file into an error of one line."""
-        try:
-            yield
-        except OSError as exc:
-            raise ImportFailed(
-                f"can't read {str(self.path)!r}: {exc.strerror or exc}",
-                remedy_for(exc, "check its owner and mode"),
-            ) from exc
-        except (*ZIP_ERRORS, ValueError) as exc:
-            raise self._fault(str(exc) or type(exc).__name__) from exc
-
-
-@contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise StorageError(
-            f"can't write {str(path)!r}: {exc.strerror or exc}", remedy_for(exc, "check its folder and mode")
-        ) from exc
+def _manifest_of(value: Any) -> Manifest:
+    members = value["members"]
+    kinds = kinds_with(members)
+    if not all(map(PART_NAME.fullmatch, kinds)):
+        raise ValueError("it names kinds that no export has")
+    return Manifest(
+        {kind: int(members[kind]["records"]) for kind in kinds},
+        str(value["hash"]),
+        tuple(map(str, value["left_out"])),
+        float(value["created_at"]),
+        str(value["program"]),
+        {kind: str(members[kind]["sha256"]) for kind in kinds},
+    )

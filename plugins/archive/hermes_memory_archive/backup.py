@@ -27,9 +27,8 @@ from hermes_core.config import Config, load_config
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.kit import printable
 from hermes_core.loader.parts import recorded_parts
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
-from hermes_core.storage.inventory import STATE_DB
 from hermes_core.storage.output_file import refuse_existing
 from hermes_memory_archive.selection import (
     DATABASES,
@@ -41,22 +40,18 @@ from hermes_memory_archive.selection import (
     store_folders,
     without_secrets,
 )
-from hermes_memory_archive.zip_file import (
-    CHUNK_BYTES,
-    MANIFEST_ERRORS,
-    ZIP_ERRORS,
-    ArchiveFormat,
-    ForeignFormat,
-    MemberError,
-    NewerVersion,
-    NewFile,
-)
+from hermes_memory_archive.zip_file import CHUNK_BYTES, ArchiveFormat, NewFile, disk_errors
 
 MANIFEST = "hermes-backup.json"
+_AGAIN = "make another backup, or take an older one"
 FORMAT = ArchiveFormat(
     "hermes-memory-backup",
     1,
     MANIFEST,
+    noun="backup",
+    error=StorageError,
+    foreign="name a file that hermes-memory backup wrote",
+    again=_AGAIN,
     max_ratio=1000,
     free_bytes=2**30,
     max_manifest_bytes=4 * 1024 * 1024,
@@ -68,7 +63,6 @@ HOME_FOLDER, OUTSIDE_FOLDER = "home", "outside"
 NOTE_FILES = ("MEMORY.md", "USER.md")
 _MAX_TIME_S = 253_402_300_799.0
 """The last second of the year 9999, behind which neither a date nor a file system counts."""
-_AGAIN = "make another backup, or take an older one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +161,7 @@ def make_backup(
     refuse_existing(path, "give force=True", force=force)
     ensure_folder(path.parent)
     with (
-        _disk_errors(path),
+        disk_errors("write the backup", path, "check the folder and the modes of the home"),
         NewFile(path) as new,
         tempfile.TemporaryDirectory(prefix=".hermes-backup-", dir=path.parent) as work,
     ):
@@ -251,8 +245,8 @@ class _Writer:
             for one in paths
             if one.name != INVENTORY and not any(one.is_relative_to(store) for store in stores)
         ]
-        self._add_all(root, [one for one in rest if one.name != STATE_DB])
-        self._add_all(root, [one for one in rest if one.name == STATE_DB])
+        self._add_all(root, [one for one in rest if one.name != self._home.state_db.name])
+        self._add_all(root, [one for one in rest if one.name == self._home.state_db.name])
         folders, singles = self._add_outside(outside)
         if (root / "profiles").is_dir():
             names = ", ".join(sorted(printable(one.name) for one in (root / "profiles").iterdir()))
@@ -426,11 +420,12 @@ def opened_backup(path: Path) -> Iterator[tuple[zipfile.ZipFile, BackupContent]]
     Raises:
         StorageError: The file is no backup, damaged, of a newer version, or names a path outside a home.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive, _read_manifest(path, archive)
-    except ZIP_ERRORS as exc:
-        raise StorageError(f"{str(path)!r} is no whole backup: {exc}", _AGAIN) from exc
+    archive, content = FORMAT.open(path, _content_of, lambda content: content.files)
+    with archive, FORMAT.faults(path):
+        if len(archive.namelist()) <= len(content.files):
+            raise FORMAT.fault(path, "it lacks files that its manifest names")
+        _check_names(path, content)
+        yield archive, content
 
 
 def extract(archive: zipfile.ZipFile, name: str, file: BackupFile, target: Path) -> None:
@@ -449,41 +444,6 @@ def extract(archive: zipfile.ZipFile, name: str, file: BackupFile, target: Path)
         os.fsync(copy.fileno())
     if size != file.size or sha.hexdigest() != file.sha256:
         raise StorageError(f"{name!r} in the backup is another file than was written", _AGAIN)
-
-
-def _read_manifest(path: Path, archive: zipfile.ZipFile) -> BackupContent:
-    names = archive.namelist()
-    foreign = StorageError(
-        f"{str(path)!r} is no backup of this program", "name a file that hermes-memory backup wrote"
-    )
-    if MANIFEST not in names:
-        raise foreign
-    try:
-        content = _content_of(FORMAT.read_manifest(archive))
-    except ForeignFormat as exc:
-        raise foreign from exc
-    except NewerVersion as exc:
-        raise StorageError(
-            f"{str(path)!r} has version {exc.args[0]!r}, and this program reads {FORMAT.version}",
-            "restore it with a newer version of this program",
-        ) from exc
-    except MANIFEST_ERRORS as exc:
-        raise StorageError(
-            f"the manifest of {str(path)!r} can't be read ({type(exc).__name__})", _AGAIN
-        ) from exc
-    if {*content.files, MANIFEST} != set(names):
-        raise StorageError(f"{str(path)!r} holds other files than its manifest names", _AGAIN)
-    try:
-        FORMAT.check_members(archive, content.files.__contains__)
-    except MemberError as exc:
-        raise StorageError(f"{str(path)!r} holds other files than its manifest names: {exc}", _AGAIN) from exc
-    _check_names(path, content)
-    whole, fits = FORMAT.unpacked_bytes(archive, path)
-    if not fits or whole < sum(file.size for file in content.files.values()):
-        raise StorageError(
-            f"{str(path)!r} would unpack to {whole:,} bytes, as no backup does", "don't use this file"
-        )
-    return content
 
 
 def _content_of(value: Any) -> BackupContent:
@@ -563,14 +523,3 @@ def _damaged(name: str, faults: str) -> DatabaseCorrupt:
         f"{name!r} is damaged: {faults}; no backup was made",
         "repair it (state.db: hermes-memory sessions repair) or put the file of an older backup in its place",
     )
-
-
-@contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise StorageError(
-            f"can't write the backup {str(path)!r}: {exc.strerror or exc}",
-            remedy_for(exc, "check the folder and the modes of the home"),
-        ) from exc

@@ -16,17 +16,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hermes_core import HermesHome, Memory, MemoryManager, load_provider
+from hermes_core import HermesHome, Memory, load_provider
 from hermes_core.config import load_config, set_value
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import MemoryRecord, MemoryWrite, Session, parse_outside_id
 from hermes_core.errors import BackendRefused, BackendUnavailable, ConfigError, ProviderUnavailable
 from hermes_core.kit import redact, write_atomic
-from hermes_core.logs import LogFile
 from hermes_core.memory import account_of
-from hermes_core.outbox.recovery import outbox_of_home
-from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.records import CompletedTurn
+from hermes_core.setup.candidate import open_candidate
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
 from hermes_memory_archive.memories import (
     UNSEEN,
@@ -401,28 +399,17 @@ def opened_provider(home: HermesHome, name: str, *, delivers: bool) -> Iterator[
     """
     loaded = load_provider(name, home)
     name = loaded.entry.name
-    with contextlib.closing(open_sessions(home, load_config(home))) as sessions:
-        outbox = outbox_of_home(home, sessions.database)
-        if outbox is not None and not delivers:
-            outbox.held_back = "it is only read"
-        manager = MemoryManager(
-            home, outbox=outbox, transcripts=sessions.transcript, on_event=LogFile(home).on_event
-        )
-        try:
-            manager.add_provider(
-                loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
+    held_back = "" if delivers else "it is only read"
+    with open_candidate(home, loaded, held_back=held_back, shutdown_timeout=10.0) as (manager, _):
+        provider = ProviderMemories(manager, home, name)
+        manager.initialize_all(provider.session_of(""), wait=POLICIES["initialize"].deadline)
+        health = next((one for one in manager.health() if one.name == name), None)
+        if health is None or health.state not in ("active", "degraded") or "initialize" in health.reason:
+            raise ProviderUnavailable(
+                f"{name!r} does not start: {health.reason if health else 'it was not accepted'}",
+                f"hermes-memory memory setup {name}",
             )
-            provider = ProviderMemories(manager, home, name)
-            manager.initialize_all(provider.session_of(""), wait=POLICIES["initialize"].deadline)
-            health = next((one for one in manager.health() if one.name == name), None)
-            if health is None or health.state not in ("active", "degraded") or "initialize" in health.reason:
-                raise ProviderUnavailable(
-                    f"{name!r} does not start: {health.reason if health else 'it was not accepted'}",
-                    f"hermes-memory memory setup {name}",
-                )
-            yield provider
-        finally:
-            manager.shutdown_all(10.0)
+        yield provider
 
 
 def refuse_same_account(source_home: HermesHome, source: str, home: HermesHome, target: str) -> None:

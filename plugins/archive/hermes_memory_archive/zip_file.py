@@ -9,34 +9,23 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+from hermes_core.errors import HermesError, StorageError
 from hermes_core.safety.json_size import parse_json
-from hermes_core.storage.files import sync_folder
+from hermes_core.storage.files import remedy_for, sync_folder
 from hermes_core.storage.output_file import open_partial
 
 CHUNK_BYTES = 1024 * 1024
 
-ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
-"""Exceptions of zipfile for a file that is no ZIP file, or a damaged one."""
+Content = TypeVar("Content")
 
-MANIFEST_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
-"""Exceptions for a manifest that is no JSON, or has other values than it should."""
-
-
-class MemberError(Exception):
-    """A member that no archive of the format has."""
-
-
-class ForeignFormat(Exception):
-    """A manifest of another format. Its value is the argument."""
-
-
-class NewerVersion(Exception):
-    """A manifest of a version that this program does not read. The version is the argument."""
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+_MANIFEST_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +36,10 @@ class ArchiveFormat:
         name: The value of `format` in the manifest.
         version: The highest version that this program reads.
         manifest: Name of the member that is the manifest.
+        noun: What such an archive is, for people.
+        error: Type of the errors of a file that is none.
+        foreign: What a person can do with a file of another format.
+        again: What a person can do about a damaged file.
         max_ratio: Times the size of the file that the content may have. Text packs to a tenth; a bomb, to a thousandth.
         free_bytes: Bytes that the content may have in addition.
         max_manifest_bytes: Bytes of a manifest of an archive without other members.
@@ -56,6 +49,10 @@ class ArchiveFormat:
     name: str
     version: int
     manifest: str
+    noun: str
+    error: type[HermesError]
+    foreign: str
+    again: str
     max_ratio: int
     free_bytes: int
     max_manifest_bytes: int
@@ -65,42 +62,78 @@ class ArchiveFormat:
         """Return the first keys of a manifest."""
         return {"format": self.name, "version": self.version}
 
-    def read_manifest(self, archive: zipfile.ZipFile) -> Any:
-        """Return the manifest as JSON data. The archive has it.
+    def open(
+        self, path: Path, parse: Callable[[Any], Content], members: Callable[[Content], Collection[str]]
+    ) -> tuple[zipfile.ZipFile, Content]:
+        """Open an archive. Return it with what `parse` makes of its manifest.
+
+        Args:
+            members: Returns the names of the members that an archive with this manifest may have.
 
         Raises:
-            ForeignFormat: It is of another format.
-            NewerVersion: It is of a newer version, or the version is no number.
-            ValueError: It is no JSON, or larger than a manifest is. See `MANIFEST_ERRORS` for the others.
+            HermesError: Of the type `error`. The file is of another format or a newer version, is damaged, would unpack to
+                more than its size can hold, or has a member that is there twice, of a wrong name, encrypted, or packed
+                in another way.
         """
+        with ExitStack() as opened, self.faults(path):
+            archive = opened.enter_context(zipfile.ZipFile(path))
+            value = self._read_manifest(archive) if self.manifest in archive.namelist() else {"format": ""}
+            try:
+                if value["format"] != self.name:
+                    raise self.error(f"{str(path)!r} is no {self.noun} of this program", self.foreign)
+                if not isinstance(value["version"], int) or value["version"] > self.version:
+                    raise self.error(
+                        f"{str(path)!r} has version {value['version']!r}, and this program reads {self.version}",
+                        "use it with a newer version of this program",
+                    )
+                content = parse(value)
+            except _MANIFEST_ERRORS as exc:
+                raise self.fault(path, f"its {self.manifest} can't be read ({type(exc).__name__})") from exc
+            whole, packed = sum(info.file_size for info in archive.infolist()), path.stat().st_size
+            if whole > self.max_ratio * packed + self.free_bytes:
+                raise self.fault(path, f"its {packed:,} bytes would become {whole:,}")
+            names = {self.manifest, *members(content)}
+            for info in archive.infolist():
+                if info.filename not in names:
+                    raise self.fault(
+                        path, f"it holds {info.filename!r}, which its manifest lacks, or holds it twice"
+                    )
+                if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise self.fault(path, f"{info.filename!r} is packed in a way that no {self.noun} is")
+                names.remove(info.filename)
+            opened.pop_all()
+        return archive, content
+
+    def fault(self, path: Path, fact: str) -> HermesError:
+        """Return the error of a file that is none of this format, or damaged."""
+        return self.error(f"{str(path)!r} is no whole {self.noun}: {fact}", self.again)
+
+    @contextmanager
+    def faults(self, path: Path) -> Iterator[None]:
+        """Turn what zipfile raises for a damaged file into an error of one line."""
+        try:
+            yield
+        except _ZIP_ERRORS as exc:
+            raise self.fault(path, str(exc) or type(exc).__name__) from exc
+
+    def _read_manifest(self, archive: zipfile.ZipFile) -> Any:
         limit = self.max_manifest_bytes + len(archive.namelist()) * self.manifest_bytes_per_member
         with archive.open(self.manifest) as member:
             data = member.read(limit + 1)
         if len(data) > limit:
-            raise ValueError(f"it is longer than {limit:,} bytes")
-        value: Any = parse_json(data)
-        if value["format"] != self.name:
-            raise ForeignFormat(value["format"])
-        if not isinstance(value["version"], int) or value["version"] > self.version:
-            raise NewerVersion(value["version"])
-        return value
+            raise ValueError(f"its {self.manifest} is longer than {limit:,} bytes")
+        return parse_json(data)
 
-    def check_members(self, archive: zipfile.ZipFile, may_have: Callable[[str], bool]) -> None:
-        """Raise `MemberError` for a member that is there twice, of a wrong name, encrypted, or packed in another way."""
-        names = set[str]()
-        for info in archive.infolist():
-            if not (info.filename == self.manifest or may_have(info.filename)) or info.filename in names:
-                raise MemberError(
-                    f"it holds {info.filename!r}, which no archive of this kind has, or has twice"
-                )
-            if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise MemberError(f"{info.filename!r} is packed in a way that no archive of this kind is")
-            names.add(info.filename)
 
-    def unpacked_bytes(self, archive: zipfile.ZipFile, path: Path) -> tuple[int, bool]:
-        """Return the bytes that an archive says it unpacks to, and False if that is more than its size can hold."""
-        whole = sum(info.file_size for info in archive.infolist())
-        return whole, whole <= self.max_ratio * path.stat().st_size + self.free_bytes
+@contextmanager
+def disk_errors(action: str, path: Path, remedy: str) -> Iterator[None]:
+    """Raise `StorageError` for an error of the disk, with what a person can do: `remedy`, if it says nothing better."""
+    try:
+        yield
+    except OSError as exc:
+        raise StorageError(
+            f"can't {action} {str(path)!r}: {exc.strerror or exc}", remedy_for(exc, remedy)
+        ) from exc
 
 
 class NewFile:

@@ -274,7 +274,7 @@ def test_a_file_that_was_cut_short_is_one_line(hermes: Hermes, filled: HermesHom
     file = tmp_path / "all.zip"
     exported(hermes, file)
     file.write_bytes(file.read_bytes()[:-100])
-    assert "damaged or no export" in hermes("import", file, "--yes", code=1).stderr
+    assert "no whole export" in hermes("import", file, "--yes", code=1).stderr
 
 
 def test_an_export_that_can_not_be_written_leaves_nothing(

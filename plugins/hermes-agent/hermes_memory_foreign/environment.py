@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core import HermesHome
-from hermes_core.config import LENT, Credentials
+from hermes_core.config import Credentials
 from hermes_core.contract.values import LOCAL_PLATFORMS, Session
 from hermes_core.errors import CredentialError
 
@@ -160,13 +160,15 @@ class _Environment:
             else:
                 os.environ[name] = original
         self._assigned, self._original = {}, {}
-        LENT.clear()
+        Credentials.lent.clear()
         path = self._calls[-1] if self._calls else self._active[0] if self._active else None
         if path is None:
             return
         self._assigned = {**_secrets(path, os.environ), "HERMES_HOME": str(path)}
         self._original = {name: os.environ.get(name) for name in self._assigned}
-        LENT.update({name: value for name, value in self._assigned.items() if name != "HERMES_HOME"})
+        Credentials.lent.update(
+            {name: value for name, value in self._assigned.items() if name != "HERMES_HOME"}
+        )
         os.environ.update(self._assigned)
 
 

@@ -18,7 +18,7 @@ from hermes_core.home import expanded
 from hermes_core.kit import write_atomic
 from hermes_core.loader.discover import BUNDLED, EXPORTED, ProviderCandidate, discover, select
 from hermes_core.loader.entry_points import normalise
-from hermes_core.packages import CORE, OWN_PACKAGES, install_words
+from hermes_core.packages import OWN_PACKAGES, install_words
 from hermes_core.storage.files import ensure_folder
 from hermes_memory_foreign.export import host_name
 
@@ -154,4 +154,5 @@ def _is_own(place: ProviderCandidate) -> bool:
 def _install_command(place: ProviderCandidate) -> str:
     """Return the command that installs the provider, this program and this extension into another environment."""
     words = install_words(normalise(place.distribution)) if _is_own(place) else place.distribution
-    return f"pip install {install_words(CORE)} {install_words(EXTENSION)} {words}"
+    core = install_words("hermes-memory-core")
+    return f"pip install {core} {install_words(EXTENSION)} {words}"

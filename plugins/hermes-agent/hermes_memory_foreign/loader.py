@@ -17,7 +17,7 @@ import importlib_metadata
 from hermes_core import HermesHome
 from hermes_core.errors import ProviderError, ProviderUnavailable
 from hermes_core.loader.discover import ProviderCandidate
-from hermes_core.loader.entry_points import PLUGIN_GROUP, installed_entry_points, normalise
+from hermes_core.loader.entry_points import installed_entry_points, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_memory_foreign.inspection import (
     HOST_PACKAGES,
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from hermes_memory_foreign.registration import Registrations
 
 logger = logging.getLogger(__name__)
+
+# Entry points of plugins of Hermes Agent.
+PLUGIN_GROUP = "hermes_agent.plugins"
 
 
 class HermesAgentLoader:

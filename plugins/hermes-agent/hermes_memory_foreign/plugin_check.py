@@ -28,12 +28,12 @@ from hermes_core.errors import (
 from hermes_core.home import FOLDER_PREFIX
 from hermes_core.loader.discover import name_owner
 from hermes_core.loader.guard import ForeignError, call_foreign
-from hermes_core.loader.load import LOAD_TIMEOUT_S, load_folder
+from hermes_core.loader.load import load_folder
 from hermes_core.loader.requirements import missing_packages
 from hermes_memory_foreign.inspection import plugin_candidate
 
-# The interpreter and this package start before the load, and its own deadline ends it first.
-CHECK_TIMEOUT_S = LOAD_TIMEOUT_S + 30.0
+# Twice the deadline of a load, which ends it first: the interpreter and this package start before it.
+CHECK_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from hermes_core import Memory
 from hermes_core.contract.values import MemoryTarget, Session
-from hermes_core.curated.document import ENTRY_DELIMITER, entry_handle, split_entries
+from hermes_core.curated.document import entry_handle, join_entries, split_entries
 from hermes_core.curated.edits import Operation
 from hermes_core.errors import HermesError, MemoryConflict, ToolInputInvalid
 from hermes_core.kit import redact, storable
@@ -133,7 +133,7 @@ class MemoryFiles:
             )
         # The inserted text is an entry of its own; without delimiters it would become part of a neighbour.
         before, after = "\n".join(lines[:line]), "\n".join(lines[line:])
-        whole = ENTRY_DELIMITER.join(part for part in (before, text, after) if part)
+        whole = join_entries([part for part in (before, text, after) if part])
         self._save(self._target(path), seen, whole)
         return self._edited(path, line + 1)
 
@@ -231,7 +231,7 @@ def operations_between(shown: Sequence[str], stored: Sequence[str], wanted: Sequ
 
 
 def _joined(seen: SeenEntries) -> str:
-    return ENTRY_DELIMITER.join(shown for shown, _ in seen)
+    return join_entries([shown for shown, _ in seen])
 
 
 def _path(given: Mapping[str, Any], key: str) -> str:

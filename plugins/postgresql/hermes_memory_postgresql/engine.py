@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hermes_core import HermesHome
-from hermes_core.config.keys import StorageConfig
+from hermes_core.config import StorageConfig
 from hermes_core.sessions.home_store import Moving
 from hermes_memory_postgresql.gin import GinIndex
 from hermes_memory_postgresql.note_copy import NoteRows

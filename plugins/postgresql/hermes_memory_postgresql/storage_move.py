@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from hermes_core import HermesHome
-from hermes_core.config import STORAGE, Config, load_config, override_config, set_value, unset_value
+from hermes_core.config import Config, load_config, override_config, set_value, unset_value
 from hermes_core.curated.journal import EVENTS
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.kit import write_atomic
@@ -476,7 +476,7 @@ class StorageMove:
         receipt.switched = _place(load_config(self._home)) == _place(self._target_config)
         if not receipt.switched:
             receipt.problems.append(
-                f"the variable {STORAGE} comes before config.yaml: let it name {receipt.target!r} wherever it is set"
+                f"the variable HERMES_STORAGE comes before config.yaml: let it name {receipt.target!r} wherever it is set"
             )
 
     def _place_aside(self, target: SessionStore) -> str:

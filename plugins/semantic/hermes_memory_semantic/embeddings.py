@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_core import HermesHome
-from hermes_core.config.credentials import Credentials
-from hermes_core.config.keys import RecallConfig
+from hermes_core.config import Credentials, RecallConfig
 from hermes_core.errors import BackendUnavailable, ConfigError
 from hermes_core.kit import clip, redact
 from hermes_core.packages import install_remedy

@@ -6,6 +6,7 @@ It is imported only if telemetry is on, by `telemetry.enabled` of config.yaml or
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import logging
@@ -26,12 +27,11 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from hermes_core import MemoryManager, TurnRecall
-from hermes_core.config.keys import CAPTURE_CONTENT
 from hermes_core.contract.hooks import hookimpl
 from hermes_core.contract.values import Event, MemoryWrite, Recall, Session, SessionSwitch, Turn
 from hermes_core.manager.call import attempt
 from hermes_core.manager.manager import ProviderHealth
-from hermes_core.outbox.rows import DELIVERED_ROW, TRACE_CONTEXT, trace_of
+from hermes_core.outbox.rows import DELIVERED_ROW, TRACE_CONTEXT, Row
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.redact import redact_value
 from hermes_core.turn_recall import BegunTurn, RecallReport
@@ -45,6 +45,9 @@ SCOPE = "hermes_core"
 """Name of the instrumentation, by which OpenTelemetry can filter its spans."""
 
 # The names of the conventions for generative AI. The package opentelemetry-semantic-conventions has none for memory.
+# Environment variable of OpenTelemetry: `true` if spans may hold the text of questions, recall and turns.
+CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
 OPERATION = "gen_ai.operation.name"
 STORE_ID = "gen_ai.memory.store.id"
 RECORD_ID = "gen_ai.memory.record.id"
@@ -438,7 +441,7 @@ class _ProviderSpans:
         row = DELIVERED_ROW.get()
         if row is not None:
             attributes[ATTEMPT] = row.attempts + 1
-            source = trace.get_current_span(_PROPAGATOR.extract(trace_of(row), Context()))
+            source = trace.get_current_span(_PROPAGATOR.extract(_trace_of(row), Context()))
             if source.get_span_context().is_valid:
                 links.append(Link(source.get_span_context()))
         with self._tracer.start(
@@ -500,6 +503,13 @@ class _Instruments:
             for common, health in _call_safely(tracer.health) or ():
                 for value, attributes in read(health):
                     yield Observation(value, {**common, **attributes})
+
+
+def _trace_of(row: Row) -> dict[str, str]:
+    """Return the trace headers of the operation that stored the row; {} if telemetry was off."""
+    with contextlib.suppress(ValueError, TypeError, LookupError):
+        return {str(key): str(value) for key, value in json.loads(row.body)["trace"].items()}
+    return {}
 
 
 def _breakers(health: ProviderHealth) -> Iterable[tuple[float, Attributes]]:

@@ -21,9 +21,8 @@ import click
 from hermes_core import HermesHome, open_memory
 from hermes_core.cli import DEGRADED, INTERRUPTED, home_of
 from hermes_core.cli.output import json_option, print_document, warn
-from hermes_core.curated.edits import preview
 from hermes_core.errors import HermesError
-from hermes_core.kit import printable
+from hermes_core.kit import clip, printable
 from hermes_core.logs import LogFile
 from hermes_core.safety.terminal import counted, hanging
 from hermes_core.stopping import current_stop, wait_unless_stopped
@@ -187,7 +186,7 @@ def _trusts_folder(home: HermesHome, folder: Path | None, *, ask: bool) -> bool:
     if trusted is None and ask:
         click.secho(
             f"{printable(str(path))} wants to be part of the system prompt: {counted(len(text), 'character')}, "
-            f"beginning with {printable(preview(text))!r}. Trust it only if you know who wrote it.",
+            f"beginning with {printable(clip(text, 80))!r}. Trust it only if you know who wrote it.",
             err=True,
         )
         trusted = click.confirm("Take it into the prompt, now and from now on?", default=False, err=True)

@@ -11,12 +11,14 @@ from hermes_core import HermesHome
 from hermes_core.config import Config
 from hermes_core.contract.extensions import PartItem
 from hermes_core.curated.origins import entry_hash
-from hermes_core.curated.waiting import HASH_DIGITS
 from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.inventory import Inventory
 from hermes_memory_agent.skills.document import read_skill
 from hermes_memory_agent.skills.portable import check_skill, export_skills, import_skill
 from hermes_memory_agent.skills.store import JOURNAL, SkillChange, SkillStore, open_skills, skills_folder
+
+# Digits of a hash in the name of an item: enough to tell the items of a home apart.
+_HASH_DIGITS = 16
 
 
 class SkillPart:
@@ -80,7 +82,7 @@ class SkillItems:
         """Yield each skill that is in no list of skills before a person confirms it."""
         for skill in self._store.waiting() if self._enabled else ():
             text = self._store.view(skill.name)
-            yield PartItem(f"skill:{entry_hash(text)[:HASH_DIGITS]}", skill.name, text, skill.origin)
+            yield PartItem(f"skill:{entry_hash(text)[:_HASH_DIGITS]}", skill.name, text, skill.origin)
 
     def text(self, name: str) -> str:
         """Return the text of a SKILL.md. Raises `SkillError`."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hermes_core.sessions.tool import MAX_LIMIT
 from hermes_memory_ui.answers import Page, PageRequest
 from hermes_memory_ui.site import Site
 
 ORDERS = {"": "by relevance", "newest": "newest first", "oldest": "oldest first"}
+# As many as the tool returns at most.
+MAX_RESULTS = 5
 ROLES = {"": "you and the agent", "user": "you", "assistant": "the agent", "tool": "tools"}
 
 
@@ -22,7 +23,7 @@ def show(site: Site, request: PageRequest) -> Page:
         "since": query.get("since", ""),
         "until": query.get("until", ""),
         "sort": query.get("sort", ""),
-        "limit": MAX_LIMIT,
+        "limit": MAX_RESULTS,
     }
     arguments = {name: value for name, value in arguments.items() if value}
     answer = json.loads(site.search.call(arguments, site.session)) if "query" in arguments else {}
