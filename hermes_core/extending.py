@@ -46,7 +46,7 @@ DOCUMENTED: dict[str, str] = {
     "safety.terminal": "counted escape_controls escape_hidden hanging",
     "storage.verdicts": "CONTEXT_FILES MAX_FILE_CHARS ScannedText Verdicts find_context_file read_for_prompt",
     "safety.json_size": "JsonTooLarge parse_json",
-    # Values that methods of `Memory`, `MemoryStore`, `SessionDB` and the functions of `hermes_core` take and return.
+    # Values that methods of `Memory`, `MemoryStore`, `SessionStore` and the functions of `hermes_core` take and return.
     "curated.document": "FlaggedEntry NotesUsage entry_fault entry_handle join_entries measure split_entries",
     "curated.edits": "Operation",
     "curated.journal": "NoteVersion",
@@ -58,11 +58,11 @@ DOCUMENTED: dict[str, str] = {
     "loader.load": "LoadedProvider",
     "manager.manager": "ProviderHealth RecallResult",
     "outbox.rows": "DELIVERED_ROW Row TRACE_CONTEXT",
-    "sessions.db": "SessionDB",
+    "sessions.session_store": "SessionStore",
     "sessions.records": "CompletedTurn Mark Order PROGRAM_SOURCES Relation State StoredMessage StoredSession calls_as_text "
     "local_time",
     "sessions.summaries": "Summarise",
-    "turn_recall": "PendingTurn RecallHit RecallReport",
+    "turn_recall": "BegunTurn RecallHit RecallReport",
     "stopping": "current_stop stopped stopped_by wait_unless_stopped",
     # Engines and indexes.
     "storage.leases": "Lease create_claims drop_expired",

@@ -112,7 +112,10 @@ def test_prune_deletes_whole_conversations_that_are_old(home: HermesHome) -> Non
 
 def test_prune_refuses_a_number_of_days_that_no_calendar_has(home: HermesHome) -> None:
     refused = hermes(home, "prune", "--older-than", "9" * 400, "--yes")
-    assert (refused.exit_code, "it must be a whole number from 0 up to 1000000, is " in refused.output) == (2, True)
+    assert (refused.exit_code, "it must be a whole number from 0 up to 1000000, is " in refused.output) == (
+        2,
+        True,
+    )
 
 
 def test_prune_leaves_what_went_on_while_a_person_was_asked(

@@ -63,7 +63,9 @@ def test_a_user_of_whom_nothing_is_kept_is_said_to_be_none_and_nothing_is_made(r
 
 
 def test_a_limit_that_no_database_holds_is_refused(run: Any) -> None:
-    assert "it must be a whole number from 1 up to 1000000, is '999" in run("facts", "--limit", "9" * 20).stderr
+    assert (
+        "it must be a whole number from 1 up to 1000000, is '999" in run("facts", "--limit", "9" * 20).stderr
+    )
 
 
 def test_facts_are_forgotten_by_their_numbers_and_one_that_is_not_there_is_told(run: Any, agent: Any) -> None:
