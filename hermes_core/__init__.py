@@ -41,43 +41,29 @@ if TYPE_CHECKING:
     from hermes_core.sessions.home_store import open_notes
     from hermes_core.turn_recall import TurnRecall
 
-_HOMES = {
-    "AsyncConversation": "aio",
-    "AsyncMemory": "aio",
-    "AsyncOpenTurn": "aio",
-    "Availability": "contract.values",
-    "Capabilities": "contract.values",
-    "Conversation": "conversation",
-    "Delegation": "contract.values",
-    "Field": "contract.values",
-    "HermesError": "errors",
-    "HermesHome": "home",
-    "Memory": "memory",
-    "MemoryManager": "manager.manager",
-    "MemoryProvider": "contract.provider",
-    "MemoryStore": "curated.store",
-    "MemoryWrite": "contract.values",
-    "Message": "contract.values",
-    "OpenTurn": "conversation",
-    "Query": "contract.values",
-    "Recall": "contract.values",
-    "RecallItem": "contract.values",
-    "Session": "contract.values",
-    "SessionSwitch": "contract.values",
-    "StreamingContextScrubber": "safety.scrubber",
-    "ToolCall": "contract.values",
-    "ToolResult": "conversation",
-    "Turn": "contract.values",
-    "TurnRecall": "turn_recall",
-    "discover_providers": "loader.catalog",
-    "hookimpl": "contract.hooks",
-    "load_provider": "loader.load",
-    "open_memory": "memory",
-    "open_memory_async": "aio",
-    "open_notes": "sessions.home_store",
-    "register_in_hermes_agent": "loader.foreign",
-    "sanitize_context": "safety.fence",
+_MODULES = {
+    "aio": "AsyncConversation AsyncMemory AsyncOpenTurn open_memory_async",
+    "contract.hooks": "hookimpl",
+    "contract.provider": "MemoryProvider",
+    "contract.values": (
+        "Availability Capabilities Delegation Field MemoryWrite Message "
+        "Query Recall RecallItem Session SessionSwitch ToolCall Turn"
+    ),
+    "conversation": "Conversation OpenTurn ToolResult",
+    "curated.store": "MemoryStore",
+    "errors": "HermesError",
+    "home": "HermesHome",
+    "loader.catalog": "discover_providers",
+    "loader.foreign": "register_in_hermes_agent",
+    "loader.load": "load_provider",
+    "manager.manager": "MemoryManager",
+    "memory": "Memory open_memory",
+    "safety.fence": "sanitize_context",
+    "safety.scrubber": "StreamingContextScrubber",
+    "sessions.home_store": "open_notes",
+    "turn_recall": "TurnRecall",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "AsyncConversation",

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import inspect
 import logging
 import os
 import threading
@@ -17,9 +18,9 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from hermes_core.contract.values import Origin, Session, SessionFields
+from hermes_core.contract.values import Session
 from hermes_core.conversation import Conversation, OpenTurn, ToolForm, ToolResult
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
@@ -180,6 +181,24 @@ def _writing(
     return call
 
 
+def _like(
+    method: Callable[Concatenate[Any, Parameters], Any],
+) -> Callable[
+    [Callable[..., Coroutine[Any, Any, Result]]],
+    Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Result]],
+]:
+    """Return a decorator that gives an awaitable method the parameters of `method`."""
+
+    def decorate(
+        twin: Callable[..., Coroutine[Any, Any, Result]],
+    ) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Result]]:
+        result = inspect.signature(twin).return_annotation
+        twin.__signature__ = inspect.signature(method).replace(return_annotation=result)  # type: ignore[attr-defined]
+        return twin
+
+    return decorate
+
+
 async def _recall_of(pending: BegunTurn) -> None:
     """Wait for the recall of providers without a thread. If the task is cancelled, withdraw the questions."""
     try:
@@ -193,20 +212,22 @@ async def _recall_of(pending: BegunTurn) -> None:
 async def _recall(
     memory: MemoryTurns,
     threads: Threads,
-    session: Session,
     text: Content,
-    limit: int | None,
-    after: str | float | None,
-    before: str | float | None,
-    at: float | None,
+    *,
+    session: Session | None = None,
+    read_your_writes: bool = False,
+    at: float | None = None,
+    **limits: Any,
 ) -> RecallReport:
     """Return the report of `Memory.recall`, without a thread that waits for the providers."""
-    await threads.read(functools.partial(memory.manager.initialize_all, session))
-    ask = functools.partial(memory.ask_recall, session, text, begins_turn=False, at=at)
+    asked_by = session or memory.local_session
+    if read_your_writes:
+        await threads.read(functools.partial(memory.manager.flush, memory.config.recall.deadline))
+    await threads.read(functools.partial(memory.manager.initialize_all, asked_by))
+    ask = functools.partial(memory.ask_recall, asked_by, text, begins_turn=False, at=at)
     pending = await threads.read(ask, abandon=BegunTurn.withdraw)
     await _recall_of(pending)
-    report = functools.partial(memory.report, pending, limit=limit, after=after, before=before)
-    return await threads.read(report)
+    return await threads.read(functools.partial(memory.report, pending, **limits))
 
 
 class AsyncPastSessions(_Twin[PastSessions]):
@@ -359,30 +380,13 @@ class AsyncConversation(_Twin[Conversation]):
         """Return the notes and the provider's block; see `Conversation.system_prompt`."""
         return await self._threads.read(lambda: self._wrapped.system_prompt)
 
+    @_like(Conversation.turn)
     async def turn(
-        self,
-        text: Content,
-        *,
-        turn_id: str = "",
-        author: str = "",
-        origin: Origin | None = None,
-        native: object = None,
-        history: int | None = None,
-        read_your_writes: bool = False,
-        at: float | None = None,
+        self, text: Content, *, history: int | None = None, turn_id: str = "", **options: Any
     ) -> AsyncOpenTurn:
         """Begin a turn with the person's message; see `Conversation.turn`. If the task is cancelled, so is the turn."""
         chat = self._wrapped
-        prepare = functools.partial(
-            chat.prepare_turn,
-            text,
-            turn_id=turn_id,
-            author=author,
-            origin=origin,
-            native=native,
-            read_your_writes=read_your_writes,
-            at=at,
-        )
+        prepare = functools.partial(chat.prepare_turn, text, turn_id=turn_id, **options)
         # A turn whose id the program gave stays: a retry may have continued it already.
         drop = functools.partial(chat.drop, stays=bool(turn_id))
         begun = await self._threads.read(prepare, abandon=drop)
@@ -394,24 +398,17 @@ class AsyncConversation(_Twin[Conversation]):
             raise
         return AsyncOpenTurn(turn, self._threads)
 
-    async def resume(self, turn_id: str, *, history: int | None = None) -> AsyncOpenTurn:
+    @_like(Conversation.resume)
+    async def resume(self, turn_id: str, **options: Any) -> AsyncOpenTurn:
         """Continue an unfinished turn; see `Conversation.resume`."""
-        resume = functools.partial(self._wrapped.resume, turn_id, history=history)
+        resume = functools.partial(self._wrapped.resume, turn_id, **options)
         return AsyncOpenTurn(await self._threads.read(resume), self._threads)
 
-    async def recall(
-        self,
-        text: Content,
-        *,
-        limit: int | None = None,
-        after: str | float | None = None,
-        before: str | float | None = None,
-        at: float | None = None,
-    ) -> RecallReport:
+    @_like(Conversation.recall)
+    async def recall(self, text: Content, **options: Any) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
-        return await _recall(
-            self._wrapped.memory, self._threads, self._wrapped.session, text, limit, after, before, at
-        )
+        chat = self._wrapped
+        return await _recall(chat.memory, self._threads, text, session=chat.session, **options)
 
     async def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
         """Run a tool that the model called; see `Conversation.call_tool`."""
@@ -455,47 +452,24 @@ class AsyncMemory(_Twin[Memory]):
     delete_session = _writing(Memory.delete_session)
     change_memory = _writing(Memory.change_memory)
 
-    async def conversation(
-        self, session_id: str = "", *, source: str = "", title: str = "", **fields: Unpack[SessionFields]
-    ) -> AsyncConversation:
+    @_like(Memory.conversation)
+    async def conversation(self, session_id: str = "", **options: Any) -> AsyncConversation:
         """Return a handle on a conversation; see `Memory.conversation`."""
-        make = functools.partial(self.memory.conversation, session_id, source=source, title=title, **fields)
+        make = functools.partial(self.memory.conversation, session_id, **options)
         return AsyncConversation(await self._threads.read(make), self._threads)
 
-    async def begin_turn(
-        self,
-        session: Session,
-        text: Content,
-        *,
-        recent: Sequence[Mapping[str, Any]] = (),
-        author: str = "",
-        origin: Origin | None = None,
-        at: float | None = None,
-    ) -> TurnRecall:
+    @_like(Memory.begin_turn)
+    async def begin_turn(self, session: Session, text: Content, **options: Any) -> TurnRecall:
         """Return the recall for the person's message; see `Memory.begin_turn`. A cancelled task withdraws it."""
-        ask = functools.partial(
-            self.memory.ask_recall, session, text, recent=recent, author=author, origin=origin, at=at
-        )
+        ask = functools.partial(self.memory.ask_recall, session, text, **options)
         pending = await self._threads.read(ask, abandon=BegunTurn.withdraw)
         await _recall_of(pending)
         return await self._threads.read(functools.partial(self.memory.collect_recall, pending))
 
-    async def recall(
-        self,
-        text: Content,
-        *,
-        limit: int | None = None,
-        session: Session | None = None,
-        read_your_writes: bool = False,
-        after: str | float | None = None,
-        before: str | float | None = None,
-        at: float | None = None,
-    ) -> RecallReport:
+    @_like(Memory.recall)
+    async def recall(self, text: Content, **options: Any) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
-        if read_your_writes:
-            await self.flush(self.memory.config.recall.deadline)
-        asked_by = session or self.memory.local_session
-        return await _recall(self.memory, self._threads, asked_by, text, limit, after, before, at)
+        return await _recall(self.memory, self._threads, text, **options)
 
     async def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
         """Run a tool that the model called; see `Memory.call_tool`. A call that may store something completes."""
