@@ -125,7 +125,7 @@ class PastSessions:
                 )
 
             def search_in(filters: Filters, count: int, distinct: Distinct) -> list[SearchHit]:
-                if self._index.is_usable():
+                if facts.newest is not None:
                     try:
                         return search(
                             self._index,
@@ -133,6 +133,7 @@ class PastSessions:
                             filters,
                             limit=count,
                             order=sort,
+                            newest=facts.newest,
                             now=now,
                             zone=self._zone,
                             vectors=self.vectors,

@@ -8,6 +8,7 @@ SQLite without FTS5 leaves the messages out until one with FTS5 opens the file.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sqlite3
 import time
@@ -59,8 +60,8 @@ NO_FTS5 = "this SQLite has no FTS5: past sessions are searched word by word, slo
 
 log = logging.getLogger(__name__)
 
-_PROGRESS = "SELECT value FROM state_meta WHERE key = ?"
-_TABLE_COUNT = "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages_fts', 'messages_grams')"
+PROGRESS = "SELECT value FROM state_meta WHERE key = ?"
+TABLE_COUNT = "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages_fts', 'messages_grams')"
 _WORDS = "INSERT INTO messages_fts (rowid, content, calls) VALUES (?, ?, ?)"
 _WORDS_OUT = "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VALUES ('delete', ?, ?, ?)"
 _GRAMS = "INSERT INTO messages_grams (rowid, ones, pairs) VALUES (?, ?, ?)"
@@ -95,16 +96,16 @@ class Fts5Index:
             note_change(connection)
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
-        """Return whom a question names, and which of these sources are stored."""
+        """Return whom a question names, which of these sources are stored, and the newest message."""
         from hermes_core.sessions.search.fts5 import scope_facts
 
         return scope_facts(self._database, query, filters, sources)
 
-    def reader(self, filters: Filters, order: Order | None, limit: int) -> IndexReader:
+    def reader(self, filters: Filters, order: Order | None, limit: int, newest: int) -> IndexReader:
         """Return a reader for one search that ranks at most `limit` messages."""
         from hermes_core.sessions.search.fts5 import Fts5Reader
 
-        return Fts5Reader(self._database, filters, order, limit)
+        return Fts5Reader(self._database, filters, order, limit, newest)
 
     def is_usable(self) -> bool:
         """Return False if an index is missing, or is being built again."""
@@ -152,12 +153,16 @@ def create_indexes(connection: sqlite3.Connection) -> None:
 
 def add_messages(connection: sqlite3.Connection, message_ids: Sequence[int]) -> None:
     """Add new messages to both indexes, and the next messages of a rebuild that is not finished."""
-    rebuilds = _progress(connection) is not None
-    for message_id in message_ids:
+    rows = connection.execute(
+        f"""SELECT id, content, calls, ({PROGRESS}) FROM indexed_messages
+            WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id""",
+        (PROGRESS_KEY, json.dumps(message_ids)),
+    ).fetchall()
+    for message_id, content, calls, rebuilt in rows:
         with _derived(connection, message_id):
-            if rebuilds and (progress := _progress(connection)):
+            if rebuilt is not None and (progress := _progress(connection)):
                 _index_next(connection, *progress)
-            _add(connection, _read(connection, "id = ?", (message_id,)))
+            _add(connection, [(message_id, content, readable_calls(calls))])
 
 
 def remove_messages(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> None:
@@ -209,7 +214,7 @@ def damaged(database: Database) -> bool:
 
 def problem(database: Database) -> str:
     """Return a sentence if a search does not find all messages by the index; "" if it does."""
-    value, tables = database.execute(f"SELECT ({_PROGRESS}), ({_TABLE_COUNT})", (PROGRESS_KEY,)).fetchone()
+    value, tables = database.execute(f"SELECT ({PROGRESS}), ({TABLE_COUNT})", (PROGRESS_KEY,)).fetchone()
     if value is None:
         return "" if tables == len(TABLES) else NO_FTS5
     if not usable(database):
@@ -261,7 +266,7 @@ def _can_create(connection: sqlite3.Connection) -> bool:
 
 
 def _has_tables(connection: sqlite3.Connection | Database) -> bool:
-    return bool(connection.execute(_TABLE_COUNT).fetchone()[0] == len(TABLES))
+    return bool(connection.execute(TABLE_COUNT).fetchone()[0] == len(TABLES))
 
 
 def _lacks_fts5(exc: sqlite3.DatabaseError) -> bool:
@@ -379,7 +384,7 @@ def _progress(connection: sqlite3.Connection | Database) -> tuple[int, int] | No
 
     Return None if no such rebuild is unfinished.
     """
-    row = connection.execute(_PROGRESS, (PROGRESS_KEY,)).fetchone()
+    row = connection.execute(PROGRESS, (PROGRESS_KEY,)).fetchone()
     if row is None:
         return None
     done, last = row[0].split()

@@ -76,10 +76,10 @@ class SearchIndex(Protocol):
         """Regard that stored messages have another owner now."""
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
-        """Return whom a question names, and which of these sources are stored."""
+        """Return whom a question names, which of these sources are stored, and the newest message."""
 
-    def reader(self, filters: Filters, order: Order | None, limit: int) -> IndexReader:
-        """Return a reader for one search that ranks at most `limit` messages."""
+    def reader(self, filters: Filters, order: Order | None, limit: int, newest: int) -> IndexReader:
+        """Return a reader for one search that ranks at most `limit` messages; `newest` is that of `scope_facts`."""
 
     def is_usable(self) -> bool:
         """Return False if a search has to read the messages instead."""

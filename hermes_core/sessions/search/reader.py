@@ -68,10 +68,12 @@ class ScopeFacts:
     Attributes:
         names: Speakers of messages there whom the question names.
         sources: Those of the sources asked for that are stored.
+        newest: Id of the newest message of the store; None if the search index can't be used.
     """
 
     names: list[str]
     sources: tuple[str, ...]
+    newest: int | None = 0
 
 
 class ClosestMessages(Protocol):

@@ -120,7 +120,13 @@ class GinIndex:
         names = named_in(query, [name for speaks, name in rows if speaks])
         return ScopeFacts(sorted(names), tuple(name for speaks, name in rows if not speaks))
 
-    def reader(self, filters: Filters, order: Order | None, limit: int) -> GinReader:
+    def reader(
+        self,
+        filters: Filters,
+        order: Order | None,
+        limit: int,
+        newest: int,  # noqa: ARG002  the protocol's: a bucket of an owner stands for it
+    ) -> GinReader:
         """Return a reader for one search that ranks at most `limit` messages."""
         return GinReader(self._database, filters, order, limit)
 
