@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from hermes_core.contract.values import Origin
 from hermes_core.errors import SessionError
@@ -22,8 +23,7 @@ from hermes_core.storage.engine import Connection, Statement
 StateScope = Literal["session", "user", "app"]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredOpenTurn:
+class StoredOpenTurn(Struct, frozen=True):
     """An unfinished turn in the store.
 
     Attributes:

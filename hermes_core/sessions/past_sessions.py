@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions.records import PROGRAM_SOURCES, Order, SearchHit, as_tuple, sqlite_text

@@ -15,7 +15,6 @@ from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
 from hermes_core.sessions.lineage import SOURCES
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.filters import Filters, message_condition, session_condition
-from hermes_core.sessions.search.index import PROGRESS, PROGRESS_KEY, TABLE_COUNT, TABLES
 from hermes_core.sessions.search.match import (
     Combination,
     Kind,
@@ -26,6 +25,7 @@ from hermes_core.sessions.search.match import (
     negates,
     phrases_of,
 )
+from hermes_core.sessions.search.protocol import PROGRESS_KEY
 from hermes_core.sessions.search.reader import (
     MAX_LEAVES,
     MAX_TURN_ROWS,
@@ -50,6 +50,8 @@ MAX_SPAN_SESSIONS = 100
 # Conditions in one statement; SQLite joins at most 500 SELECTs.
 MAX_LOOK_UPS = 100
 
+_TABLES = ("messages_fts", "messages_grams")
+
 _ROW, _COUNTED = "m.session_key, m.position, m.size, m.id", "f.rowid"
 
 # A range of message ids: the first and the last.
@@ -64,7 +66,8 @@ _FACTS = f"""
         UNION ALL
         SELECT (SELECT min(speaker) FROM messages WHERE speaker > name AND likely(speaker > '')) FROM found WHERE name <> ''
     ), {SOURCES}
-    SELECT 'index', ({PROGRESS}), ({TABLE_COUNT}), (SELECT coalesce(max(id), 0) FROM messages)
+    SELECT 'index', (SELECT value FROM state_meta WHERE key = ?),
+        (SELECT count(*) FROM sqlite_schema WHERE name IN {_TABLES}), (SELECT coalesce(max(id), 0) FROM messages)
     UNION ALL SELECT 'source', source, 0, 0 FROM names WHERE source IS NOT NULL
     UNION ALL SELECT 'speaker', name, 0, 0 FROM (SELECT name FROM found WHERE name <> '' LIMIT 2000)
 """
@@ -102,7 +105,7 @@ def scope_facts(database: Database, query: str, filters: Filters, sources: Colle
     )
     names = [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
     stored = tuple(row[1] for row in rows if row[0] == "source" and row[1] in sources)
-    return ScopeFacts(names, stored, newest if progress is None and tables == len(TABLES) else None)
+    return ScopeFacts(names, stored, newest if progress is None and tables == len(_TABLES) else None)
 
 
 class Fts5Reader:
@@ -342,7 +345,7 @@ def quoted(text: str) -> str:
 
 
 def _table_of(kind: Kind) -> str:
-    return "messages_grams" if kind == "gram" else "messages_fts"
+    return _TABLES[kind == "gram"]
 
 
 def expression_of(match: Match) -> str:

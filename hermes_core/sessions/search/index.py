@@ -19,7 +19,7 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageErro
 from hermes_core.recall.tokens import grams, index_text
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import Order
-from hermes_core.sessions.search.protocol import CHANGES_KEY
+from hermes_core.sessions.search.protocol import CHANGES_KEY, PROGRESS_KEY
 from hermes_core.sessions.search.texts import readable_calls
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.sqlite import Database
@@ -36,10 +36,6 @@ STEP = 200
 
 # Seconds between the steps of a rebuild, so that other processes get the write lock.
 PAUSE_S = 0.002
-
-# Key in `state_meta` during a rebuild in steps: the last message id that is indexed again, and the last id to
-# index.
-PROGRESS_KEY = "search_index_rebuilt_to"
 
 # Key in `state_meta` while pages of a damaged index are in the file that nothing uses.
 LOST_PAGES_KEY = "search_index_lost_pages"
@@ -60,8 +56,8 @@ NO_FTS5 = "this SQLite has no FTS5: past sessions are searched word by word, slo
 
 log = logging.getLogger(__name__)
 
-PROGRESS = "SELECT value FROM state_meta WHERE key = ?"
-TABLE_COUNT = "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages_fts', 'messages_grams')"
+_PROGRESS = "SELECT value FROM state_meta WHERE key = ?"
+_TABLE_COUNT = "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages_fts', 'messages_grams')"
 _WORDS = "INSERT INTO messages_fts (rowid, content, calls) VALUES (?, ?, ?)"
 _WORDS_OUT = "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VALUES ('delete', ?, ?, ?)"
 _GRAMS = "INSERT INTO messages_grams (rowid, ones, pairs) VALUES (?, ?, ?)"
@@ -154,7 +150,7 @@ def create_indexes(connection: sqlite3.Connection) -> None:
 def add_messages(connection: sqlite3.Connection, message_ids: Sequence[int]) -> None:
     """Add new messages to both indexes, and the next messages of a rebuild that is not finished."""
     rows = connection.execute(
-        f"""SELECT id, content, calls, ({PROGRESS}) FROM indexed_messages
+        f"""SELECT id, content, calls, ({_PROGRESS}) FROM indexed_messages
             WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id""",
         (PROGRESS_KEY, json.dumps(message_ids)),
     ).fetchall()
@@ -214,7 +210,7 @@ def damaged(database: Database) -> bool:
 
 def problem(database: Database) -> str:
     """Return a sentence if a search does not find all messages by the index; "" if it does."""
-    value, tables = database.execute(f"SELECT ({PROGRESS}), ({TABLE_COUNT})", (PROGRESS_KEY,)).fetchone()
+    value, tables = database.execute(f"SELECT ({_PROGRESS}), ({_TABLE_COUNT})", (PROGRESS_KEY,)).fetchone()
     if value is None:
         return "" if tables == len(TABLES) else NO_FTS5
     if not usable(database):
@@ -266,7 +262,7 @@ def _can_create(connection: sqlite3.Connection) -> bool:
 
 
 def _has_tables(connection: sqlite3.Connection | Database) -> bool:
-    return bool(connection.execute(TABLE_COUNT).fetchone()[0] == len(TABLES))
+    return bool(connection.execute(_TABLE_COUNT).fetchone()[0] == len(TABLES))
 
 
 def _lacks_fts5(exc: sqlite3.DatabaseError) -> bool:
@@ -384,7 +380,7 @@ def _progress(connection: sqlite3.Connection | Database) -> tuple[int, int] | No
 
     Return None if no such rebuild is unfinished.
     """
-    row = connection.execute(PROGRESS, (PROGRESS_KEY,)).fetchone()
+    row = connection.execute(_PROGRESS, (PROGRESS_KEY,)).fetchone()
     if row is None:
         return None
     done, last = row[0].split()
