@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 Row = tuple[str, str, str]
 """A key, its JSON type, and when it is there: "" for always."""
 
@@ -355,7 +357,13 @@ def _status() -> Any:
 
 def _fields(of: type) -> dict[str, Any]:
     hints = typing.get_type_hints(of)
+    if issubclass(of, Struct):
+        return {name: hints[name] for name in of.__struct_fields__}
     return {field.name: hints[field.name] for field in dataclasses.fields(of)}
+
+
+def _is_record(hint: Any) -> bool:
+    return isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, Struct))
 
 
 def shape(hint: Any, key: str = "", when: str = "") -> Iterator[Row]:
@@ -363,7 +371,7 @@ def shape(hint: Any, key: str = "", when: str = "") -> Iterator[Row]:
     arguments = typing.get_args(hint)
     if isinstance(hint, Sometimes):
         yield from shape(hint.hint, key, hint.when)
-    elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
+    elif _is_record(hint):
         yield from shape(_fields(hint), key, when)
     elif isinstance(hint, Mapping):
         for name, inner in hint.items():
@@ -384,7 +392,7 @@ def shape(hint: Any, key: str = "", when: str = "") -> Iterator[Row]:
 
 
 def _or_null(rest: list[Any], key: str, when: str) -> Iterator[Row]:
-    if len(rest) == 1 and dataclasses.is_dataclass(rest[0]):
+    if len(rest) == 1 and _is_record(rest[0]):
         yield key, "null, or what follows", when
         yield from shape(rest[0], key, when)
         return

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, get_origin
 
+from msgspec import NODEFAULT, Struct
 from tables import cell, docstring_markdown
 
 from hermes_core import Field, errors, extending, kit
@@ -82,7 +83,7 @@ def call_of(function: Callable[..., Any]) -> str:
     if getattr(function, "_is_protocol", False):
         return ""
     try:
-        signature = inspect.signature(function)
+        signature = _signature(function)
     except ValueError:
         return ""
     shown, starred = [], False
@@ -103,6 +104,31 @@ def call_of(function: Callable[..., Any]) -> str:
         else signature.return_annotation
     )
     return f"({', '.join(shown)})" + (f" -> {answer}" if answer else "")
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature; of a Struct with the texts of its types, some of which stand for names of a type checker only."""
+    if not (isinstance(function, type) and issubclass(function, Struct)):
+        return inspect.signature(function)
+    texts = {
+        name: text
+        for cls in reversed(function.__mro__)
+        for name, text in vars(cls).get("__annotations__", {}).items()
+    }
+    names, defaults = function.__struct_fields__, function.__struct_defaults__
+    empty = inspect.Parameter.empty
+    shown = [empty] * (len(names) - len(defaults)) + [
+        empty if default is NODEFAULT else getattr(default, "factory", lambda one=default: one)()
+        for default in defaults
+    ]
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=texts[name]
+            )
+            for name, default in zip(names, shown, strict=True)
+        ]
+    )
 
 
 def default_of(parameter: inspect.Parameter) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+from msgspec.structs import replace
 
 from hermes_core.contract.values import EndReason, Origin, Query, Session, Turn
 from hermes_core.errors import SessionError
@@ -204,7 +205,7 @@ class Conversation:
         if begun.prompt is None:
             return self._continue(stored, history)
         recall = self.memory.collect_recall(begun)
-        stored = dataclasses.replace(stored, contexts=recall.contexts, origin=recall.origin)
+        stored = replace(stored, contexts=recall.contexts, origin=recall.origin)
         messages = self._open_turns.set_contexts_and_read(
             stored.id, recall.contexts, recall.origin, self.session.id
         )

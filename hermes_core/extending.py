@@ -69,7 +69,7 @@ DOCUMENTED: dict[str, str] = {
     "storage.engine": "CommitInDoubt CommitUnconfirmed Connection Engine EngineKind RowConflict Statement TransactionAborted "
     "run_callbacks",
     "sessions.search.protocol": "CHANGES_KEY Coverage DIMENSION_KEY HAS_TEXT INT8_SCALE LAST_ID_KEY MAX_NEAREST MIN_COVERAGE "
-    "Nearness OtherModel SearchEngine SearchIndex Surroundings Vector VectorIndex VectorStore",
+    "Nearness OtherModel PROGRESS_KEY SearchEngine SearchIndex Surroundings Vector VectorIndex VectorStore",
     "sessions.search.reader": "ClosestMessages CommonMatch IndexReader IndexRequest IndexRow MAX_LEAVES MAX_TURN_ROWS Postings "
     "ScopeFacts windows_around",
     "sessions.search.filters": "Condition Filters message_condition session_condition",

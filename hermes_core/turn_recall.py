@@ -530,7 +530,7 @@ def _provider_source(before: RecallPart, after: RecallPart) -> RecalledSource:
             )
             for item in before.recall.items
         ]
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         _source_of(before.provider, items),
         outcome=before.outcome,
         reason=before.reason[:MAX_REASON_CHARS],

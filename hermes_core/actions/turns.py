@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from hermes_core.contract.values import Session
 from hermes_core.curated.document import entry_handle
@@ -46,12 +47,10 @@ def explained_turn(memory: Memory, session: Session, turn_id: str) -> StoredTurn
         return turn
     texts = _notes(memory, session)
     sources = tuple(
-        dataclasses.replace(
-            source, items=tuple(_with_text(memory, session, item, texts) for item in source.items)
-        )
+        replace(source, items=tuple(_with_text(memory, session, item, texts) for item in source.items))
         for source in turn.record.sources
     )
-    return dataclasses.replace(turn, record=dataclasses.replace(turn.record, sources=sources))
+    return replace(turn, record=replace(turn.record, sources=sources))
 
 
 def _notes(memory: Memory, session: Session) -> dict[str, str]:
@@ -76,4 +75,4 @@ def _with_text(memory: Memory, session: Session, item: RecalledItem, notes: dict
         stored = memory.sessions.get_session(message.session_id) if message else None
         if message is not None and stored is not None and stored.user == session.owner:
             text = message.content[slice(*item.span)] if item.span else message.content
-    return dataclasses.replace(item, text=text[:MAX_TEXT_CHARS])
+    return replace(item, text=text[:MAX_TEXT_CHARS])

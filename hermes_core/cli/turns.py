@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import click
+from msgspec.structs import asdict
 
 from hermes_core.actions.turns import DailyCosts, explained_turn
 from hermes_core.cli import Group
@@ -104,7 +103,7 @@ def costs(memory: Memory, session: Session, limit: int) -> None:
     The tokens of memory are estimates. Those of the model are counted by its server, for turns of this agent only.
     """
     usages = daily_usage(memory.sessions.database, user=session.owner, days=limit)
-    data = [DailyCosts(**dataclasses.asdict(usage), cache_share=usage.cache_share) for usage in usages]
+    data = [DailyCosts(**asdict(usage), cache_share=usage.cache_share) for usage in usages]
     rows = [
         (
             usage.day,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from hermes_core.sessions.records import local_time, sqlite_text
 from hermes_core.storage.engine import Connection, Reader, Statement
@@ -11,8 +11,7 @@ from hermes_core.storage.engine import Connection, Reader, Statement
 DAILY_COLUMNS = ("input_tokens", "cache_read_tokens", "output_tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class DailyUsage:
+class DailyUsage(Struct, frozen=True):
     """The tokens of one day of one user.
 
     Attributes:

@@ -301,16 +301,19 @@ def _listed(
     ).fetchall()
 
 
+# The sources of the stored sessions as a common table expression, with NULL at the end. Each is one step in an index,
+# however many sessions it has.
+SOURCES = """names (source) AS (
+        SELECT min(source) FROM sessions
+        UNION ALL
+        SELECT (SELECT min(source) FROM sessions WHERE source > names.source)
+        FROM names WHERE names.source IS NOT NULL
+    )"""
+
+
 def stored_sources(connection: Reader) -> list[str]:
-    """Return the sources of the stored sessions. Each is one step in an index, however many sessions it has."""
-    rows = connection.execute(
-        """WITH RECURSIVE names (source) AS (
-               SELECT min(source) FROM sessions
-               UNION ALL
-               SELECT (SELECT min(source) FROM sessions WHERE source > names.source)
-               FROM names WHERE names.source IS NOT NULL
-           ) SELECT source FROM names WHERE source IS NOT NULL"""
-    )
+    """Return the sources of the stored sessions."""
+    rows = connection.execute(f"WITH RECURSIVE {SOURCES} SELECT source FROM names WHERE source IS NOT NULL")
     return [row[0] for row in rows]
 
 

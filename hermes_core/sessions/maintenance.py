@@ -21,7 +21,7 @@ from pathlib import Path
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.sessions.search import index
-from hermes_core.sessions.search.protocol import LAST_ID_KEY
+from hermes_core.sessions.search.protocol import LAST_ID_KEY, PROGRESS_KEY
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
 from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
@@ -233,7 +233,7 @@ def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> No
                 # Indexes and vectors are made anew, so that records of half-made ones no longer hold.
                 connection.execute(
                     "DELETE FROM state_meta WHERE key = ? OR key LIKE ?",
-                    (index.PROGRESS_KEY, f"{LAST_ID_KEY}%"),
+                    (PROGRESS_KEY, f"{LAST_ID_KEY}%"),
                 )
                 index.rebuild_indexes(connection, lambda done: progress("search index", done))
             faults = new.integrity()

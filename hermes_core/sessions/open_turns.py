@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from hermes_core.contract.values import Origin
 from hermes_core.errors import SessionError
@@ -22,8 +23,7 @@ from hermes_core.storage.engine import Connection, Statement
 StateScope = Literal["session", "user", "app"]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredOpenTurn:
+class StoredOpenTurn(Struct, frozen=True):
     """An unfinished turn in the store.
 
     Attributes:
@@ -110,15 +110,14 @@ class OpenTurnStore:
 
     def get(self, turn_id: str) -> StoredOpenTurn | None:
         """Return an unfinished turn with its messages; None if there is none with this id."""
-        sql = """SELECT s.id, o.user, o.author, o.contexts FROM open_turns o
-                 JOIN sessions s ON s.key = o.session_key WHERE o.id = ?"""
-        sql_of_messages = """SELECT message FROM open_messages
-                             WHERE turn_key = (SELECT key FROM open_turns WHERE id = ?) ORDER BY number"""
-        value = (sqlite_text(turn_id),)
-        rows, messages = self._db.database.read([(sql, value), (sql_of_messages, value)])
+        sql = """SELECT -1 AS number, s.id, o.user, o.author, o.contexts FROM open_turns o
+                 JOIN sessions s ON s.key = o.session_key WHERE o.id = ?
+                 UNION ALL SELECT m.number, '', m.message, '', '' FROM open_messages m
+                 WHERE m.turn_key = (SELECT key FROM open_turns WHERE id = ?) ORDER BY number"""
+        ((*rows,),) = self._db.database.read([(sql, (sqlite_text(turn_id),) * 2)])
         if not rows:
             return None
-        session_id, user, author, recall = rows[0]
+        (_, session_id, user, author, recall), *messages = rows
         contexts, origin = _recall(recall)
         return StoredOpenTurn(
             turn_id,
@@ -126,7 +125,7 @@ class OpenTurnStore:
             json.loads(user),
             author,
             contexts,
-            tuple(json.loads(message) for (message,) in messages),
+            tuple(json.loads(message[2]) for message in messages),
             origin,
         )
 

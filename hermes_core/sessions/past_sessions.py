@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions.records import PROGRAM_SOURCES, Order, SearchHit, as_tuple, sqlite_text
@@ -125,7 +126,7 @@ class PastSessions:
                 )
 
             def search_in(filters: Filters, count: int, distinct: Distinct) -> list[SearchHit]:
-                if self._index.is_usable():
+                if facts.newest is not None:
                     try:
                         return search(
                             self._index,
@@ -133,6 +134,7 @@ class PastSessions:
                             filters,
                             limit=count,
                             order=sort,
+                            newest=facts.newest,
                             now=now,
                             zone=self._zone,
                             vectors=self.vectors,

@@ -7,10 +7,11 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Literal, TypeVar, cast
+
+from msgspec import Struct
 
 from hermes_core.contract.values import Message, Origin, Turn
 from hermes_core.errors import SessionError
@@ -75,8 +76,7 @@ class State(IntEnum):
     COPIED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(Struct, frozen=True):
     """A stored message.
 
     Attributes:
@@ -150,8 +150,7 @@ class StoredMessage:
         return message
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSession:
+class StoredSession(Struct, frozen=True):
     """A stored session. `last_active` is the time of the newest message; `ended_at` is None for an open session."""
 
     id: str
@@ -170,8 +169,7 @@ class StoredSession:
     cwd: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedSession:
+class ListedSession(Struct, frozen=True):
     """A conversation in a list.
 
     Attributes:
@@ -185,8 +183,7 @@ class ListedSession:
     preview: str
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedTurn:
+class CompletedTurn(Struct, frozen=True):
     """A completed turn in the store.
 
     Attributes:
@@ -199,11 +196,10 @@ class CompletedTurn:
     key: int
     session_id: str
     turn: Turn
-    identity: Mapping[str, Any] = field(default_factory=dict)
+    identity: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class SearchHit:
+class SearchHit(Struct, frozen=True):
     """A message that answers a query. `snippet` is a part of its text with matches marked as >>>this<<<.
 
     `score` can only be compared with the scores of the same search. `span` is the place of the part that answers best in
@@ -238,8 +234,7 @@ class SearchHit:
         return self.text or self.snippet.replace(">>>", "").replace("<<<", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A message and its neighbours in the session.
 
     Attributes:
@@ -562,8 +557,7 @@ _FINER = (1e3, 1e6, 1e9)
 _MILLISECONDS_OF_1973 = 1e11
 
 
-@dataclass(frozen=True, slots=True)
-class AppendedTurn:
+class AppendedTurn(Struct, frozen=True):
     """The result of storing a turn.
 
     Attributes:

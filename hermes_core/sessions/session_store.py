@@ -662,11 +662,17 @@ class SessionStore:
                 ),
                 ("DELETE FROM open_turns WHERE id = ?", (turn_id,)),
             ]
-            if reopen:
-                statements.append((_REOPEN, (key,)))
             others = further(number) if callable(further) else further
             ids, results = self._append(
-                connection, key, messages, at, known, position, [*statements, *others], last=last
+                connection,
+                key,
+                messages,
+                at,
+                known,
+                position,
+                [*statements, *others],
+                reopen=reopen,
+                last=last,
             )
             return AppendedTurn(ids, number, results[len(results) - len(others) :])
 
@@ -695,28 +701,28 @@ class SessionStore:
                          WHERE {in_session} AND ref >= ? AND ref < ? AND ref <> '' AND position IS NULL"""
             statements += [
                 (
-                    f"SELECT ({position}), EXISTS ({hidden}), ({LAST_NUMBER})",
-                    (session_id, session_id, f"{turn_id}:", f"{turn_id};", session_id),
+                    f"""SELECT ({position}), EXISTS ({hidden}), ({LAST_NUMBER}),
+                            t.id, t.session_key, t.state, t.number, t.first_message_id, t.last_message_id
+                        FROM (SELECT 1 AS one) o LEFT JOIN turns t ON t.id = ?""",
+                    (session_id, session_id, f"{turn_id}:", f"{turn_id};", session_id, turn_id),
                 ),
-                ("SELECT * FROM turns WHERE id = ?", (turn_id,)),
             ]
         else:
             statements += [(f"SELECT ({position}), FALSE, -1", (session_id,))]
         if refs:
             sql = f"SELECT ref, id FROM messages WHERE {in_session} AND ref <> '' AND {condition}"
             statements.append((sql, (session_id, *values)))
-        session, ((next_position, is_hidden, last_number),), *others = self.database.read(statements)
+        session, (facts,), *others = self.database.read(statements)
         if not session:
             raise no_session(session_id)
-        turn = others.pop(0) if turn_id else []
         known = {row["ref"]: int(row["id"]) for row in others[0]} if refs else {}
         return (
             session[0][0],
             known,
-            next_position,
-            turn[0] if turn else None,
-            bool(is_hidden),
-            int(last_number) + 1,
+            facts[0],
+            facts if turn_id and facts["id"] is not None else None,
+            bool(facts[1]),
+            int(facts[2]) + 1,
         )
 
     def _append(
@@ -729,6 +735,7 @@ class SessionStore:
         position: int,
         further: Sequence[Statement] = (),
         *,
+        reopen: bool = False,
         last: bool,
     ) -> tuple[list[int], list[list[Any]]]:
         """Insert messages into the session with this row key, and add them to the search index.
@@ -740,6 +747,7 @@ class SessionStore:
             now: Time of messages without one.
             position: The next position in the session.
             further: Statements to run after the messages are stored.
+            reopen: True to mark the session as open again, if it has ended.
             last: True if nothing follows in the transaction.
         """
         rows: list[dict[str, Any]] = []
@@ -758,13 +766,14 @@ class SessionStore:
             place = {"session_key": key, "position": position + number}
             rows.append({**place, **values, **self.index.columns(values)})
             calls += len(message.get("tool_calls") or ()) if values["tool_calls"] else 0
-        statements: list[Statement] = []
+        statements: list[Statement] = [(_REOPEN, (key,))] if reopen and not rows else []
         if rows:
             latest = max(row["timestamp"] for row in rows)
+            opened = ", ended_at = NULL, end_reason = ''" if reopen else ""
             statements.append(
                 (
-                    """UPDATE sessions SET message_count = message_count + ?, tool_call_count = tool_call_count + ?,
-                           last_active = CASE WHEN last_active < ? THEN ? ELSE last_active END WHERE key = ?""",
+                    f"""UPDATE sessions SET message_count = message_count + ?, tool_call_count = tool_call_count + ?,
+                            last_active = CASE WHEN last_active < ? THEN ? ELSE last_active END{opened} WHERE key = ?""",
                     (len(rows), calls, latest, latest, key),
                 )
             )

@@ -15,9 +15,10 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SessionError
@@ -200,8 +201,7 @@ class SessionSearchTool:
             return _failed(f"the search failed: {exc}", "check state.db, or restore a backup of it")
 
 
-@dataclass(frozen=True, slots=True)
-class _SearchResult:
+class _SearchResult(Struct, frozen=True):
     """A search result: the message that answers best in one conversation.
 
     Attributes:

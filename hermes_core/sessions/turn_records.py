@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from hermes_core.sessions.daily_usage import usage_statements
 from hermes_core.sessions.records import StoredMessage, sqlite_text
@@ -26,8 +26,7 @@ MAX_TEXT_CHARS = 400
 MAX_REASON_CHARS = 400
 
 
-@dataclass(frozen=True, slots=True)
-class RecalledItem:
+class RecalledItem(Struct, frozen=True):
     """One recalled text.
 
     Attributes:
@@ -50,8 +49,7 @@ class RecalledItem:
     span: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecalledSource:
+class RecalledSource(Struct, frozen=True):
     """The recall of one source for one turn.
 
     Attributes:
@@ -73,8 +71,7 @@ class RecalledSource:
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRecord:
+class TurnRecord(Struct, frozen=True):
     """Record of the recall and notes of one turn.
 
     Attributes:
@@ -91,8 +88,7 @@ class TurnRecord:
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTurn:
+class ListedTurn(Struct, frozen=True):
     """A turn in a list. `key` grows with each turn; `question` is the beginning of the person's message."""
 
     key: int
@@ -105,8 +101,7 @@ class ListedTurn:
     elapsed_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTurnRecord:
+class StoredTurnRecord(Struct, frozen=True):
     """A stored turn with its record. `record` is None if the turn has none: it was imported, for instance."""
 
     id: str

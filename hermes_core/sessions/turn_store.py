@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import msgspec
+from msgspec import Struct
 
 from hermes_core.contract.values import Message, Origin
 from hermes_core.errors import DatabaseUnavailable, SessionError
@@ -58,7 +58,7 @@ _ORIGINS = f"""SELECT DISTINCT role, origin, tool_name FROM messages
     WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
 
 
-class TurnContext(msgspec.Struct, frozen=True):
+class TurnContext(Struct, frozen=True):
     """The facts of a session that a turn needs.
 
     Attributes:

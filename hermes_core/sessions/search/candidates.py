@@ -83,6 +83,7 @@ def search(
     *,
     limit: int,
     order: Order | None,
+    newest: int,
     now: float,
     zone: tzinfo,
     vectors: VectorIndex | None = None,
@@ -100,6 +101,7 @@ def search(
         filters: Filters of the messages.
         limit: Largest number of messages.
         order: Order of the relevant messages by time; None orders by relevance.
+        newest: Id of the newest message, from `SearchIndex.scope_facts`.
         now: The current time in epoch seconds.
         zone: Time zone of dates in the question.
         vectors: The index for search by meaning; None searches by words only.
@@ -112,7 +114,7 @@ def search(
     if limit < 1 or not analysis:
         return []
     ranked_limit = max(MAX_CANDIDATES, limit)
-    reader = index.reader(filters, order, ranked_limit)
+    reader = index.reader(filters, order, ranked_limit, newest)
     spans = _spans(analysis.dates, now, zone)
     if analysis.time_only and analysis.condition is None and spans and order is None:
         return _of_times(reader, analysis, spans, now, limit, proactive=proactive)

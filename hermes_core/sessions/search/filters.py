@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hermes_core.sessions.records import MEMORY_TOOLS, SYSTEM_ROLES
 from hermes_core.storage.engine import Engine
@@ -29,8 +31,7 @@ _NO_CALL_OF_MEMORY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
+class Filters(Struct, frozen=True):
     """Filters of messages. An empty tuple and None filter nothing.
 
     Attributes:

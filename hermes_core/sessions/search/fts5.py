@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes_core.recall.query import named_in
 from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
-from hermes_core.sessions.lineage import stored_sources
+from hermes_core.sessions.lineage import SOURCES
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.filters import Filters, message_condition, session_condition
 from hermes_core.sessions.search.match import (
@@ -25,6 +25,7 @@ from hermes_core.sessions.search.match import (
     negates,
     phrases_of,
 )
+from hermes_core.sessions.search.protocol import PROGRESS_KEY
 from hermes_core.sessions.search.reader import (
     MAX_LEAVES,
     MAX_TURN_ROWS,
@@ -46,17 +47,29 @@ SEEK_FREQUENCY = 300
 # whole lists is cheaper.
 MAX_SPAN_SESSIONS = 100
 
+# Conditions in one statement; SQLite joins at most 500 SELECTs.
+MAX_LOOK_UPS = 100
+
+_TABLES = ("messages_fts", "messages_grams")
+
+_ROW, _COUNTED = "m.session_key, m.position, m.size, m.id", "f.rowid"
+
 # A range of message ids: the first and the last.
 Span = tuple[int, int]
 
-# All speakers. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite
-# begin at `name` and not at '': otherwise it walks over all messages before it, for each name again.
-_SPEAKERS = """
+# All speakers and sources, the progress of a rebuild, and the numbers of index tables and of the newest message, in one
+# read. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite begin at `name` and
+# not at '': otherwise it walks over all messages before it, for each name again.
+_FACTS = f"""
     WITH RECURSIVE found (name) AS (
         SELECT min(speaker) FROM messages WHERE speaker > ''
         UNION ALL
         SELECT (SELECT min(speaker) FROM messages WHERE speaker > name AND likely(speaker > '')) FROM found WHERE name <> ''
-    ) SELECT name FROM found WHERE name <> '' LIMIT 2000
+    ), {SOURCES}
+    SELECT 'index', (SELECT value FROM state_meta WHERE key = ?),
+        (SELECT count(*) FROM sqlite_schema WHERE name IN {_TABLES}), (SELECT coalesce(max(id), 0) FROM messages)
+    UNION ALL SELECT 'source', source, 0, 0 FROM names WHERE source IS NOT NULL
+    UNION ALL SELECT 'speaker', name, 0, 0 FROM (SELECT name FROM found WHERE name <> '' LIMIT 2000)
 """
 
 # Ranking reads few columns of many candidates; the others are read only of the few messages that are shown.
@@ -82,16 +95,17 @@ _HITS = """
 
 
 def scope_facts(database: Database, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
-    """Return whom a question names, and which of these sources are stored."""
-    named = sorted(named_in(query, [row[0] for row in database.execute(_SPEAKERS)]))
+    """Return whom a question names, which of these sources are stored, and the newest message."""
+    (_, progress, tables, newest), *rows = database.execute(_FACTS, (PROGRESS_KEY,)).fetchall()
+    named = sorted(named_in(query, [row[1] for row in rows if row[0] == "speaker"]))
     condition, parameters = session_condition(database, filters.scope())
     sql = (
         "SELECT 1 FROM messages m JOIN sessions s ON s.key = m.session_key"
         f" WHERE m.speaker = ? AND m.speaker > '' AND {condition} LIMIT 1"
     )
     names = [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
-    stored = tuple(name for name in stored_sources(database) if name in sources)
-    return ScopeFacts(names, stored)
+    stored = tuple(row[1] for row in rows if row[0] == "source" and row[1] in sources)
+    return ScopeFacts(names, stored, newest if progress is None and tables == len(_TABLES) else None)
 
 
 class Fts5Reader:
@@ -102,7 +116,9 @@ class Fts5Reader:
         passing: The filters, as a condition on messages `m` and sessions `s`.
     """
 
-    def __init__(self, database: Database, filters: Filters, order: Order | None, limit: int) -> None:
+    def __init__(
+        self, database: Database, filters: Filters, order: Order | None, limit: int, newest: int
+    ) -> None:
         self._database = database
         self._limit = limit
         self._direction = "ASC" if order == "oldest" else "DESC"
@@ -114,7 +130,7 @@ class Fts5Reader:
         self._scope, self._scope_parameters = "WHERE", [] if not scope.needs_sessions else parameters
         if scope.needs_sessions:
             self._scope = f"JOIN sessions s ON s.key = m.session_key WHERE {condition} AND"
-        self._newest = int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
+        self._newest = newest
         self._counter = ScopeCounter(database, filters, self._newest)
         self.total = self._counter.total
         self._spans = self._counter.spans(order)
@@ -130,60 +146,63 @@ class Fts5Reader:
         """Look up conditions, and messages that pass the filters by their time or meaning; see `IndexReader`."""
         ids = closest.ids if closest is not None else None
         others = {row[3]: row for row in (*self._between(spans), *self._with_ids(ids or ()))}
-        return list(map(self._postings, requests)), list(others.values())
+        # Counting stops after `limit` + 1 messages. It reads the index alone: reading the places too would take three
+        # times as long, and most places of a common term are not needed.
+        counted = self._each([(r.match, 0 if r.partial else r.limit + 1) for r in requests], _COUNTED)
+        limits = [
+            r.limit if r.partial or 0 < len(ids) <= r.limit else 0
+            for r, ids in zip(requests, counted, strict=True)
+        ]
+        rows = self._each([(r.match, limit) for r, limit in zip(requests, limits, strict=True)], _ROW)
+        postings = [
+            Postings(row, len(row)) if r.partial or len(ids) <= r.limit else self._common(ids)
+            for r, ids, row in zip(requests, counted, rows, strict=True)
+        ]
+        return postings, list(others.values())
 
     def newest(self, match: Match, limit: int) -> list[IndexRow]:
         """Return the newest `limit` messages that fulfil a condition, or the oldest."""
-        kind = kind_of(match)
-        if kind is None:
-            return []
-        table = _table_of(kind)
-        sql = f"""SELECT m.session_key, m.position, m.size, m.id FROM {table} f JOIN messages m ON m.id = f.rowid
-            {self._scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?"""
-        rows: list[IndexRow] = []
+        return self._each([(match, limit)], _ROW)[0]
+
+    def _each(self, wanted: Sequence[tuple[Match, int]], columns: str) -> list[list[Any]]:
+        """Return for each condition up to so many of the messages that fulfil it, the newest first, or the oldest.
+
+        All conditions are one statement for each span of messages.
+        """
+        rows: list[list[Any]] = [[] for _ in wanted]
+        joins = columns != _COUNTED or self._scope_parameters
+        scope = f"JOIN messages m ON m.id = f.rowid {self._scope}" if joins else "WHERE"
         for first, last in self._spans:
-            asked = (*self._scope_parameters, expression_of(match), first, last, limit - len(rows))
-            rows += self._database.execute(sql, asked).fetchall()
-            if len(rows) >= limit:
+            parts, asked = [], list[object]()
+            for number, (match, limit) in enumerate(wanted):
+                kind = kind_of(match)
+                if kind is None or len(rows[number]) >= limit:
+                    continue
+                table = _table_of(kind)
+                parts.append(
+                    f"""SELECT * FROM (SELECT {number}, {columns} FROM {table} f {scope} {table} MATCH ?
+                        AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?)"""
+                )
+                asked += *self._scope_parameters, expression_of(match), first, last, limit - len(rows[number])
+            for at in range(0, len(parts), MAX_LOOK_UPS):
+                size = len(asked) // len(parts)
+                sql = " UNION ALL ".join(parts[at : at + MAX_LOOK_UPS])
+                for number, *row in self._database.execute(
+                    sql, asked[at * size : (at + MAX_LOOK_UPS) * size]
+                ):
+                    rows[number].append(tuple(row))
+            if not parts:
                 break
         return rows
 
-    def _postings(self, request: IndexRequest) -> Postings:
-        if request.partial:
-            rows = self.newest(request.match, request.limit)
-            return Postings(rows, len(rows))
-        count, last = self._count(request.match, request.limit)
-        if count <= request.limit:
-            rows = self.newest(request.match, request.limit) if count else []
-            return Postings(rows, len(rows))
+    def _common(self, ids: Sequence[tuple[int]]) -> Postings:
+        """Return the number of messages with a common term, of which counting stopped at the last of `ids`."""
         # Estimated from the messages among which the counted hits lie, because counting all hits would mean reading
         # them all. Messages of others between them don't count: a word is as rare for its owner in a shared store.
-        passed = self._counter.messages_from(last)
+        count, passed = len(ids), self._counter.messages_from(ids[-1][0])
         passed = self.total - passed + 1 if self._direction == "ASC" else passed
         frequency = count * self.total // max(passed, count)
         return Postings((), max(frequency, count), whole=False)
-
-    def _count(self, match: Match, limit: int) -> tuple[int, int]:
-        """Return how many messages fulfil a condition, and the id at which counting stopped.
-
-        Counting stops after `limit` + 1 messages. It reads the index alone. Reading the places too would take three
-        times as long, and most places of a common term are not needed.
-        """
-        kind = kind_of(match)
-        if kind is None:
-            return 0, 0
-        table, count, last = _table_of(kind), 0, 0
-        scope = f"JOIN messages m ON m.id = f.rowid {self._scope}" if self._scope_parameters else "WHERE"
-        sql = f"""SELECT f.rowid FROM {table} f {scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ?
-            ORDER BY f.rowid {self._direction} LIMIT ?"""
-        for first, end in self._spans:
-            asked = (*self._scope_parameters, expression_of(match), first, end, limit + 1 - count)
-            rows = self._database.execute(sql, asked).fetchall()
-            if rows:
-                count, last = count + len(rows), rows[-1][0]
-            if count > limit:
-                break
-        return count, last
 
     def around(
         self, places: Collection[Place], matches: Sequence[CommonMatch]
@@ -326,7 +345,7 @@ def quoted(text: str) -> str:
 
 
 def _table_of(kind: Kind) -> str:
-    return "messages_grams" if kind == "gram" else "messages_fts"
+    return _TABLES[kind == "gram"]
 
 
 def expression_of(match: Match) -> str:
@@ -396,9 +415,8 @@ class ScopeCounter:
         self._newest = newest
         scope = self._scope
         self._named = bool(scope.sources or scope.sessions or scope.user is not None)
-        self.total = self._sum("s.message_count") if self._named else newest
         # Ranges of message ids of the sessions with the number of their messages; None if there are too many sessions.
-        self._sessions = self._few_sessions() if self._named else None
+        self._sessions, self.total = self._few_sessions() if self._named else (None, newest)
         # A search for one user then reads few messages of others.
         self._narrow = scope.sessions or scope.user is not None
 
@@ -441,7 +459,8 @@ class ScopeCounter:
         sql = f"SELECT coalesce(sum({expression}), 0) FROM sessions s WHERE {condition}"
         return int(self._database.execute(sql, (*parameters, *of_sessions)).fetchone()[0])
 
-    def _few_sessions(self) -> list[tuple[Span, int]] | None:
+    def _few_sessions(self) -> tuple[list[tuple[Span, int]] | None, int]:
+        """Return the ranges of the sessions, or None if there are too many of them, and the number of their messages."""
         condition, parameters = session_condition(self._database, self._scope)
         # In a session, message ids grow with positions, so the first and last position give its range of ids.
         end = "(SELECT id FROM messages WHERE session_key = s.key AND position IS NOT NULL ORDER BY position {} LIMIT 1)"
@@ -451,8 +470,9 @@ class ScopeCounter:
             parameters,
         ).fetchall()
         if len(rows) > MAX_SPAN_SESSIONS:
-            return None
-        return sorted(((first, last), count) for first, last, count in rows if first is not None)
+            return None, self._sum("s.message_count")
+        spans = sorted(((first, last), count) for first, last, count in rows if first is not None)
+        return spans, sum(count for _, _, count in rows)
 
 
 def _share_from(span: Span, message_id: int) -> float:

@@ -8,6 +8,7 @@ SQLite without FTS5 leaves the messages out until one with FTS5 opens the file.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sqlite3
 import time
@@ -18,7 +19,7 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageErro
 from hermes_core.recall.tokens import grams, index_text
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import Order
-from hermes_core.sessions.search.protocol import CHANGES_KEY
+from hermes_core.sessions.search.protocol import CHANGES_KEY, PROGRESS_KEY
 from hermes_core.sessions.search.texts import readable_calls
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.sqlite import Database
@@ -35,10 +36,6 @@ STEP = 200
 
 # Seconds between the steps of a rebuild, so that other processes get the write lock.
 PAUSE_S = 0.002
-
-# Key in `state_meta` during a rebuild in steps: the last message id that is indexed again, and the last id to
-# index.
-PROGRESS_KEY = "search_index_rebuilt_to"
 
 # Key in `state_meta` while pages of a damaged index are in the file that nothing uses.
 LOST_PAGES_KEY = "search_index_lost_pages"
@@ -95,16 +92,16 @@ class Fts5Index:
             note_change(connection)
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
-        """Return whom a question names, and which of these sources are stored."""
+        """Return whom a question names, which of these sources are stored, and the newest message."""
         from hermes_core.sessions.search.fts5 import scope_facts
 
         return scope_facts(self._database, query, filters, sources)
 
-    def reader(self, filters: Filters, order: Order | None, limit: int) -> IndexReader:
+    def reader(self, filters: Filters, order: Order | None, limit: int, newest: int) -> IndexReader:
         """Return a reader for one search that ranks at most `limit` messages."""
         from hermes_core.sessions.search.fts5 import Fts5Reader
 
-        return Fts5Reader(self._database, filters, order, limit)
+        return Fts5Reader(self._database, filters, order, limit, newest)
 
     def is_usable(self) -> bool:
         """Return False if an index is missing, or is being built again."""
@@ -152,12 +149,16 @@ def create_indexes(connection: sqlite3.Connection) -> None:
 
 def add_messages(connection: sqlite3.Connection, message_ids: Sequence[int]) -> None:
     """Add new messages to both indexes, and the next messages of a rebuild that is not finished."""
-    rebuilds = _progress(connection) is not None
-    for message_id in message_ids:
+    rows = connection.execute(
+        f"""SELECT id, content, calls, ({_PROGRESS}) FROM indexed_messages
+            WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id""",
+        (PROGRESS_KEY, json.dumps(message_ids)),
+    ).fetchall()
+    for message_id, content, calls, rebuilt in rows:
         with _derived(connection, message_id):
-            if rebuilds and (progress := _progress(connection)):
+            if rebuilt is not None and (progress := _progress(connection)):
                 _index_next(connection, *progress)
-            _add(connection, _read(connection, "id = ?", (message_id,)))
+            _add(connection, [(message_id, content, readable_calls(calls))])
 
 
 def remove_messages(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> None:

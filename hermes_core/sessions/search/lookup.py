@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hermes_core.recall.query import MAX_TERMS, Analysis, Term
 from hermes_core.recall.rank import (
@@ -54,8 +56,7 @@ PAIRED_TERMS = 3
 PHRASE_WORDS = range(2, 13)
 
 
-@dataclass(frozen=True, slots=True)
-class _TermPlaces:
+class _TermPlaces(Struct, frozen=True):
     """The places of a term in the index.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from hermes_core.recall.letters import hebrew_forms
 from hermes_core.recall.query import Expression, Leaf, Operator, Term
@@ -13,8 +14,7 @@ from hermes_core.recall.tokens import dense_runs, grams, index_text, strip_posse
 Kind = Literal["word", "gram"]
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase:
+class Phrase(Struct, frozen=True):
     """Words that stand side by side in a message; or grams, which are characters or pairs of them (`recall.tokens`).
 
     Attributes:
@@ -28,8 +28,7 @@ class Phrase:
     prefix: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Combination:
+class Combination(Struct, frozen=True):
     """A condition that joins others by AND or OR, or negates its single operand by NOT."""
 
     operator: Operator

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 from hermes_core.errors import ConfigError
 from hermes_core.sessions.records import MEMORY_TOOLS, Order
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
     Array = numpy.ndarray[Any, numpy.dtype[Any]]
 
+
+# Key in `state_meta` during a rebuild in steps: the last message id that is indexed again, and on SQLite the last id to
+# index.
+PROGRESS_KEY = "search_index_rebuilt_to"
 
 # Key in `state_meta` of the last message that has a vector, completed by the name of the model: vectors of another
 # model can't be compared, so each model begins with the first message.
@@ -76,10 +81,10 @@ class SearchIndex(Protocol):
         """Regard that stored messages have another owner now."""
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
-        """Return whom a question names, and which of these sources are stored."""
+        """Return whom a question names, which of these sources are stored, and the newest message."""
 
-    def reader(self, filters: Filters, order: Order | None, limit: int) -> IndexReader:
-        """Return a reader for one search that ranks at most `limit` messages."""
+    def reader(self, filters: Filters, order: Order | None, limit: int, newest: int) -> IndexReader:
+        """Return a reader for one search that ranks at most `limit` messages; `newest` is that of `scope_facts`."""
 
     def is_usable(self) -> bool:
         """Return False if a search has to read the messages instead."""
@@ -253,8 +258,7 @@ class OtherModel(ConfigError):
     """A store of several machines whose vectors are made by another model than that of this program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(Struct, frozen=True):
     """The vectors of a piece of a message, as they are stored.
 
     Attributes:
@@ -274,8 +278,7 @@ class Vector:
     words: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """The share of messages with a vector.
 
     Attributes:
@@ -287,8 +290,7 @@ class Coverage:
     has_gaps: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Nearness:
+class Nearness(Struct, frozen=True):
     """Cosines between messages and a question. Of each message, the nearest piece counts.
 
     Attributes:
@@ -313,8 +315,7 @@ class Nearness:
     rows: Sequence[IndexRow] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """Messages, the messages around them, and the words of both.
 
     Attributes:

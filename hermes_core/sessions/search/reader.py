@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 from hermes_core.recall.rank import CONTEXT_AFTER, CONTEXT_BEFORE, Place
 from hermes_core.sessions.search.match import Match
@@ -23,8 +24,7 @@ MAX_TURN_ROWS = 20
 IndexRow = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRequest:
+class IndexRequest(Struct, frozen=True):
     """A condition to look up in the index.
 
     Attributes:
@@ -38,8 +38,7 @@ class IndexRequest:
     partial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Postings:
+class Postings(Struct, frozen=True):
     """The messages that fulfil a `IndexRequest`.
 
     Attributes:
@@ -53,25 +52,25 @@ class Postings:
     whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CommonMatch:
+class CommonMatch(Struct, frozen=True):
     """A condition that many messages fulfil, with their approximate number."""
 
     match: Match
     frequency: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeFacts:
+class ScopeFacts(Struct, frozen=True):
     """Facts of the sessions in which a search is made.
 
     Attributes:
         names: Speakers of messages there whom the question names.
         sources: Those of the sources asked for that are stored.
+        newest: Id of the newest message of the store; None if the search index can't be used.
     """
 
     names: list[str]
     sources: tuple[str, ...]
+    newest: int | None = 0
 
 
 class ClosestMessages(Protocol):

@@ -8,8 +8,9 @@ that its cost does not grow with the store. Each method of the reader is one rou
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hermes_core.recall.query import named_in
 from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
@@ -17,6 +18,7 @@ from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.records import Order, State
 from hermes_core.sessions.search.filters import Condition, Filters, message_condition, session_condition
 from hermes_core.sessions.search.match import Match, Phrase, is_bounded, kind_of
+from hermes_core.sessions.search.protocol import PROGRESS_KEY
 from hermes_core.sessions.search.reader import (
     MAX_LEAVES,
     MAX_TURN_ROWS,
@@ -41,9 +43,6 @@ PLACES_PER_ROW = 4
 # Messages in one step of a rebuild, and messages whose words a check compares.
 STEP = 500
 SAMPLE = 500
-
-# Key in `state_meta` during a rebuild: the last message id whose words were cut again.
-PROGRESS_KEY = "search_index_rebuilt_to"
 
 _ROW = "m.session_key, m.position, m.size, m.id"
 _CANDIDATE_COLUMNS = f"""
@@ -120,7 +119,13 @@ class GinIndex:
         names = named_in(query, [name for speaks, name in rows if speaks])
         return ScopeFacts(sorted(names), tuple(name for speaks, name in rows if not speaks))
 
-    def reader(self, filters: Filters, order: Order | None, limit: int) -> GinReader:
+    def reader(
+        self,
+        filters: Filters,
+        order: Order | None,
+        limit: int,
+        newest: int,  # noqa: ARG002  the protocol's: a bucket of an owner stands for it
+    ) -> GinReader:
         """Return a reader for one search that ranks at most `limit` messages."""
         return GinReader(self._database, filters, order, limit)
 

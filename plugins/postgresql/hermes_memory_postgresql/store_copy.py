@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_core.sessions.search import index
-from hermes_core.sessions.search.protocol import CHANGES_KEY, DIMENSION_KEY, LAST_ID_KEY
+from hermes_core.sessions.search.protocol import CHANGES_KEY, DIMENSION_KEY, LAST_ID_KEY, PROGRESS_KEY
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Connection, Engine
 from hermes_memory_postgresql.schema import CUT_KEY
@@ -69,7 +69,7 @@ TABLE_NAMES = tuple(table.name for table in TABLES)
 
 # Columns and keys of one engine's search index, which the other one makes for itself.
 INDEX_COLUMNS = frozenset({"owner_key", "ordinal", "bucket", "words", "grams"})
-_INDEX_KEYS = (CUT_KEY, index.PROGRESS_KEY, index.LOST_PAGES_KEY, CHANGES_KEY, MOVED_FROM_KEY)
+_INDEX_KEYS = (CUT_KEY, PROGRESS_KEY, index.LOST_PAGES_KEY, CHANGES_KEY, MOVED_FROM_KEY)
 _INDEX_KEY_PREFIXES = (LAST_ID_KEY, DIMENSION_KEY)
 
 
