@@ -85,65 +85,29 @@ DOCUMENTED: dict[str, str] = {
 """Names with a page in the reference, by module. A release note says when one changes."""
 
 NAMES: dict[str, str] = {
-    "cli.providers.provider_commands": "hermes-agent",
-    "cli.review.ReviewDialog": "agent",
-    "cli.sessions.print_hits": "agent",
-    "curated.document.normalize_entry": "agent",
-    "curated.document.split_threat": "openclaw",
-    "curated.edits.Edit": "agent",
-    "curated.edits.apply": "agent",
-    "curated.journal.CHANGES": "postgresql",
-    "curated.journal.EVENTS": "postgresql",
-    "curated.journal.NoteJournal": "archive postgresql",
-    "curated.journal.PORTABLE_COLUMNS": "archive",
-    "curated.journal.journal_database": "postgresql",
-    "curated.origins.newest_origins": "postgresql",
-    "health.files.notice_findings": "agent",
-    "loader.discover.BUNDLED": "hermes-agent",
-    "loader.discover.EXPORTED": "hermes-agent",
-    "loader.discover.FOLDERS": "hermes-agent",
-    "loader.discover.discover": "hermes-agent",
-    "loader.discover.folder_candidate": "hermes-agent",
-    "loader.discover.name_owner": "hermes-agent",
-    "loader.discover.read_manifest": "hermes-agent",
-    "loader.discover.select": "hermes-agent",
-    "loader.entry_points.installed_entry_points": "hermes-agent",
-    "loader.entry_points.normalise": "hermes-agent",
-    "loader.folder_import.FOLDER_PACKAGE": "hermes-agent",
-    "loader.load.load_folder": "hermes-agent",
-    "loader.requirements.missing_packages": "hermes-agent",
-    "loader.sources.module_path": "hermes-agent",
-    "loader.sources.python_files": "hermes-agent",
-    "loader.sources.read_source": "hermes-agent",
-    "manager.at_exit": "agent",
-    "manager.call.attempt": "agent telemetry",
-    "manager.call.ends_program": "agent",
-    "manager.providers.schema_fault": "agent",
-    "memory.account_of": "archive",
-    "outbox.recovery.outbox_of_home": "postgresql",
-    "packages.OWN_PACKAGES": "hermes-agent",
-    "packages.install_words": "hermes-agent",
-    "safety.neutral.neutralize": "agent",
-    "safety.scan.invisible_characters": "agent",
-    "sessions.lineage.clean_title": "agent",
-    "sessions.maintenance.exclusive": "archive postgresql",
-    "sessions.records.MEMORY_TOOLS": "postgresql",
-    "sessions.schema.MAY_BE_LOWER": "postgresql",
-    "sessions.search.index": "postgresql",
-    "sessions.search.index.note_change": "semantic",
-    "sessions.search.texts.readable_calls": "postgresql",
-    "sessions.tool.SessionSearchTool": "ui",
-    "setup.candidate.open_candidate": "archive",
-    "storage.chain.ChainReport": "agent",
-    "storage.chain.EventChain": "agent",
-    "storage.chain.append_event": "postgresql",
-    "storage.chain.text_digest": "agent",
-    "storage.inventory.FILE_NAME": "archive",
-    "storage.inventory.Inventory": "agent postgresql",
-    "storage.inventory.NOTE_STORES": "postgresql",
-    "storage.inventory.ORIGINS": "agent postgresql",
-    "storage.inventory.remove_from_inventory": "postgresql",
-    "storage.sqlite.SCHEMA_1": "agent",
-    "storage.sqlite.database_files": "postgresql",
+    "agent": "cli.review.ReviewDialog cli.sessions.print_hits curated.document.normalize_entry curated.edits.Edit "
+    "curated.edits.apply health.files.notice_findings manager.at_exit manager.call.attempt "
+    "manager.call.ends_program manager.providers.schema_fault safety.neutral.neutralize "
+    "safety.scan.invisible_characters sessions.lineage.clean_title storage.chain.ChainReport "
+    "storage.chain.EventChain storage.chain.text_digest storage.inventory.Inventory storage.inventory.ORIGINS "
+    "storage.sqlite.SCHEMA_1",
+    "archive": "curated.journal.NoteJournal curated.journal.PORTABLE_COLUMNS memory.account_of "
+    "sessions.maintenance.exclusive setup.candidate.open_candidate storage.inventory.FILE_NAME",
+    "hermes-agent": "cli.providers.provider_commands loader.discover.BUNDLED loader.discover.EXPORTED loader.discover.FOLDERS "
+    "loader.discover.discover loader.discover.folder_candidate loader.discover.name_owner "
+    "loader.discover.read_manifest loader.discover.select loader.entry_points.installed_entry_points "
+    "loader.entry_points.normalise loader.folder_import.FOLDER_PACKAGE loader.load.load_folder "
+    "loader.requirements.missing_packages loader.sources.module_path loader.sources.python_files "
+    "loader.sources.read_source packages.OWN_PACKAGES packages.install_words",
+    "openclaw": "curated.document.split_threat",
+    "postgresql": "curated.journal.CHANGES curated.journal.EVENTS curated.journal.NoteJournal curated.journal.journal_database "
+    "curated.origins.newest_origins outbox.recovery.outbox_of_home sessions.maintenance.exclusive "
+    "sessions.records.MEMORY_TOOLS sessions.schema.MAY_BE_LOWER sessions.search.index "
+    "sessions.search.texts.readable_calls storage.chain.append_event storage.inventory.Inventory "
+    "storage.inventory.NOTE_STORES storage.inventory.ORIGINS storage.inventory.remove_from_inventory "
+    "storage.sqlite.database_files",
+    "semantic": "sessions.search.index.note_change",
+    "telemetry": "manager.call.attempt",
+    "ui": "sessions.tool.SessionSearchTool",
 }
-"""Inner names, each with the extensions of this project that use it. They may change in any release."""
+"""Inner names by the extension of this project that uses them. They may change in any release."""
