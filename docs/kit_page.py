@@ -49,8 +49,9 @@ def extending_page() -> Iterator[str]:
         "The extensions of this project also use the names below. They are released together with the core, so these names "
         "may change in any release: a package of yours that needs one must be tried with each.\n"
     )
-    yield "| name in `hermes_core` | used by |\n|---|---|"
-    yield from (f"| `{name}` | {', '.join(users.split())} |" for name, users in extending.NAMES.items())
+    yield "| extension | names in `hermes_core` |\n|---|---|"
+    for extension, names in extending.NAMES.items():
+        yield f"| {extension} | {', '.join(f'`{name}`' for name in names.split())} |"
     yield ""
 
 

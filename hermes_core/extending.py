@@ -32,13 +32,14 @@ DOCUMENTED: dict[str, str] = {
     # Settings, and files in a home.
     "config": "AgentConfig Config Credentials RecallConfig StorageConfig backup_folder load_config override_config set_value "
     "unset_value",
-    "home": "expanded",
+    "home": "FOLDER_PREFIX expanded",
     "storage.files": "PRIVATE_FILE PRIVATE_FOLDER ensure_folder locked open_at_once remedy_for sync_folder write_checked",
     "loader.parts": "HomeParts recorded_parts",
     "storage.output_file": "check_output_file open_partial refuse_existing",
     "packages": "install_remedy program_version",
     # Texts of others.
     "safety.origin": "RANKS Reading as_origin current_reading in_scope lowest may_command origin_of_text report_result",
+    "origins": "is_said message_origin",
     "safety.fence": "build_memory_context_block clean_result without_context",
     "safety.scan": "Scan first_threat",
     "safety.redact": "looks_like_key redact_value secrets_in",
@@ -60,12 +61,18 @@ DOCUMENTED: dict[str, str] = {
     "outbox.rows": "DELIVERED_ROW Row TRACE_CONTEXT",
     "sessions.session_store": "SessionStore",
     "sessions.records": "CompletedTurn Mark Order PROGRAM_SOURCES Relation State StoredMessage StoredSession calls_as_text "
-    "local_time",
+    "local_time meta_key read_meta sqlite_text text_of turn_of_ref turn_ref",
     "sessions.summaries": "Summarise",
-    "turn_recall": "BegunTurn RecallHit RecallReport",
+    "turn_recall": "BegunTurn RecallHit RecallReport render_notes",
     "stopping": "current_stop stopped stopped_by wait_unless_stopped",
-    # Engines and indexes.
+    # Engines and indexes. An engine has a search index, and may have the notes and the vectors.
     "storage.leases": "Lease create_claims drop_expired",
+    "storage.moved": "MARK_PREFIX MOVED_REMEDY MOVED_WORDS StoreMark read_mark refuse_marked",
+    "curated.note_places": "NoteEngine NotePlaces note_places owner_of_folder",
+    "curated.project": "FolderKey KeyFile KnownKeys Repository",
+    "sessions.home_store": "Moving open_sessions",
+    "curated.places": "NoteFile NotePlace NoteText NotesChanged fingerprint",
+    "curated.origins": "NoteOrigin NoteOrigins OriginTable UNKNOWN entry_hash",
     "storage.engine": "CommitInDoubt CommitUnconfirmed Connection Engine EngineKind RowConflict Statement TransactionAborted "
     "run_callbacks",
     "sessions.search.protocol": "CHANGES_KEY Coverage DIMENSION_KEY HAS_TEXT INT8_SCALE LAST_ID_KEY MAX_NEAREST MIN_COVERAGE "
@@ -78,102 +85,29 @@ DOCUMENTED: dict[str, str] = {
 """Names with a page in the reference, by module. A release note says when one changes."""
 
 NAMES: dict[str, str] = {
-    "cli.packages.provider_entries": "hermes-agent",
-    "cli.providers.provider_commands": "hermes-agent",
-    "cli.review.ReviewDialog": "agent",
-    "cli.sessions.print_hits": "agent",
-    "curated.document.normalize_entry": "agent",
-    "curated.document.split_threat": "openclaw",
-    "curated.edits.Edit": "agent",
-    "curated.edits.apply": "agent",
-    "curated.journal.CHANGES": "postgresql",
-    "curated.journal.EVENTS": "postgresql",
-    "curated.journal.NoteJournal": "archive postgresql",
-    "curated.journal.PORTABLE_COLUMNS": "archive",
-    "curated.journal.journal_database": "postgresql",
-    "curated.note_places.NotePlaces": "archive postgresql",
-    "curated.note_places.note_places": "archive",
-    "curated.note_places.owner_of_folder": "archive postgresql",
-    "curated.origins.NoteOrigin": "archive postgresql",
-    "curated.origins.NoteOrigins": "agent archive postgresql",
-    "curated.origins.OriginTable": "postgresql",
-    "curated.origins.UNKNOWN": "agent archive postgresql",
-    "curated.origins.entry_hash": "agent archive postgresql",
-    "curated.origins.newest_origins": "postgresql",
-    "curated.places.NoteFile": "postgresql",
-    "curated.places.NotePlace": "archive postgresql",
-    "curated.places.NoteText": "postgresql",
-    "curated.places.NotesChanged": "postgresql",
-    "curated.places.fingerprint": "postgresql",
-    "curated.project.FolderKey": "postgresql",
-    "curated.project.KeyFile": "postgresql",
-    "curated.project.KnownKeys": "postgresql",
-    "curated.project.Repository": "postgresql",
-    "health.files.notice_findings": "agent",
-    "home.FOLDER_PREFIX": "hermes-agent",
-    "loader.discover.BUNDLED": "hermes-agent",
-    "loader.discover.EXPORTED": "hermes-agent",
-    "loader.discover.FOLDERS": "hermes-agent",
-    "loader.discover.discover": "hermes-agent",
-    "loader.discover.folder_candidate": "hermes-agent",
-    "loader.discover.name_owner": "hermes-agent",
-    "loader.discover.read_manifest": "hermes-agent",
-    "loader.discover.select": "hermes-agent",
-    "loader.entry_points.installed_entry_points": "hermes-agent",
-    "loader.entry_points.normalise": "hermes-agent",
-    "loader.folder_import.FOLDER_PACKAGE": "hermes-agent",
-    "loader.load.load_folder": "hermes-agent",
-    "loader.requirements.missing_packages": "hermes-agent",
-    "loader.sources.module_path": "hermes-agent",
-    "loader.sources.python_files": "hermes-agent",
-    "loader.sources.read_source": "hermes-agent",
-    "manager.at_exit": "agent",
-    "manager.call.attempt": "agent telemetry",
-    "manager.call.ends_program": "agent",
-    "manager.providers.schema_fault": "agent",
-    "memory.account_of": "archive",
-    "origins.is_said": "agent",
-    "origins.message_origin": "agent",
-    "outbox.recovery.outbox_of_home": "postgresql",
-    "packages.OWN_PACKAGES": "hermes-agent",
-    "packages.install_words": "hermes-agent",
-    "safety.neutral.neutralize": "agent",
-    "safety.scan.invisible_characters": "agent",
-    "sessions.home_store.Moving": "postgresql",
-    "sessions.home_store.open_sessions": "postgresql",
-    "sessions.lineage.clean_title": "agent",
-    "sessions.maintenance.exclusive": "archive postgresql",
-    "sessions.records.MEMORY_TOOLS": "postgresql",
-    "sessions.records.meta_key": "agent",
-    "sessions.records.read_meta": "agent semantic",
-    "sessions.records.sqlite_text": "agent",
-    "sessions.records.text_of": "agent",
-    "sessions.records.turn_of_ref": "agent",
-    "sessions.records.turn_ref": "agent",
-    "sessions.schema.MAY_BE_LOWER": "postgresql",
-    "sessions.search.index": "postgresql",
-    "sessions.search.index.note_change": "semantic",
-    "sessions.search.texts.readable_calls": "postgresql",
-    "sessions.tool.SessionSearchTool": "ui",
-    "setup.candidate.open_candidate": "archive",
-    "storage.chain.ChainReport": "agent",
-    "storage.chain.EventChain": "agent",
-    "storage.chain.append_event": "postgresql",
-    "storage.chain.text_digest": "agent",
-    "storage.files.LOCK_TIMEOUT": "archive",
-    "storage.inventory.FILE_NAME": "archive",
-    "storage.inventory.Inventory": "agent postgresql",
-    "storage.inventory.NOTE_STORES": "postgresql",
-    "storage.inventory.ORIGINS": "agent postgresql",
-    "storage.inventory.remove_from_inventory": "postgresql",
-    "storage.moved.MARK_PREFIX": "postgresql",
-    "storage.moved.MOVED_REMEDY": "postgresql",
-    "storage.moved.MOVED_WORDS": "postgresql",
-    "storage.moved.StoreMark": "postgresql",
-    "storage.moved.read_mark": "postgresql",
-    "storage.moved.refuse_marked": "postgresql",
-    "storage.sqlite.SCHEMA_1": "agent",
-    "storage.sqlite.database_files": "postgresql",
-    "turn_recall.render_notes": "mcp",
+    "agent": "cli.review.ReviewDialog cli.sessions.print_hits curated.document.normalize_entry curated.edits.Edit "
+    "curated.edits.apply health.files.notice_findings manager.at_exit manager.call.attempt "
+    "manager.call.ends_program manager.providers.schema_fault safety.neutral.neutralize "
+    "safety.scan.invisible_characters sessions.lineage.clean_title storage.chain.ChainReport "
+    "storage.chain.EventChain storage.chain.text_digest storage.inventory.Inventory storage.inventory.ORIGINS "
+    "storage.sqlite.SCHEMA_1",
+    "archive": "curated.journal.NoteJournal curated.journal.PORTABLE_COLUMNS memory.account_of "
+    "sessions.maintenance.exclusive setup.candidate.open_candidate storage.inventory.FILE_NAME",
+    "hermes-agent": "cli.providers.provider_commands loader.discover.BUNDLED loader.discover.EXPORTED loader.discover.FOLDERS "
+    "loader.discover.discover loader.discover.folder_candidate loader.discover.name_owner "
+    "loader.discover.read_manifest loader.discover.select loader.entry_points.installed_entry_points "
+    "loader.entry_points.normalise loader.folder_import.FOLDER_PACKAGE loader.load.load_folder "
+    "loader.requirements.missing_packages loader.sources.module_path loader.sources.python_files "
+    "loader.sources.read_source packages.OWN_PACKAGES packages.install_words",
+    "openclaw": "curated.document.split_threat",
+    "postgresql": "curated.journal.CHANGES curated.journal.EVENTS curated.journal.NoteJournal curated.journal.journal_database "
+    "curated.origins.newest_origins outbox.recovery.outbox_of_home sessions.maintenance.exclusive "
+    "sessions.records.MEMORY_TOOLS sessions.schema.MAY_BE_LOWER sessions.search.index "
+    "sessions.search.texts.readable_calls storage.chain.append_event storage.inventory.Inventory "
+    "storage.inventory.NOTE_STORES storage.inventory.ORIGINS storage.inventory.remove_from_inventory "
+    "storage.sqlite.database_files",
+    "semantic": "sessions.search.index.note_change",
+    "telemetry": "manager.call.attempt",
+    "ui": "sessions.tool.SessionSearchTool",
 }
-"""Inner names, each with the extensions of this project that use it. They may change in any release."""
+"""Inner names by the extension of this project that uses them. They may change in any release."""

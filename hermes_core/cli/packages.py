@@ -25,7 +25,7 @@ from hermes_core.home import HermesHome, expanded
 from hermes_core.kit.cli import confirm, yes_option
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import BUNDLED, ProviderEntry, discover, select
-from hermes_core.loader.entry_points import LoadControl, normalise
+from hermes_core.loader.entry_points import normalise
 from hermes_core.safety.redact import looks_like_key
 from hermes_core.safety.terminal import printable
 from hermes_core.setup.installer import is_own
@@ -142,9 +142,7 @@ def provider_entries(home: HermesHome) -> list[ProviderEntry]:
     """Return the catalog as it is on disk now. Nothing is imported."""
     # The installer ran in another process, so the caches of this one are stale.
     importlib.invalidate_caches()
-    config = load_config(home)
-    control = LoadControl.of(config.providers)
-    return discover_providers(home, control=control, active=config.selected_providers)
+    return discover_providers(home, active=load_config(home).selected_providers)
 
 
 def _has_hermes_agent() -> bool:

@@ -21,7 +21,6 @@ from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import BUNDLED, FOLDERS, ExternalTool, ProviderEntry, discover, select
-from hermes_core.loader.entry_points import LoadControl
 from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.loader.requirements import missing_packages
 from hermes_core.logs import LogFile
@@ -56,13 +55,11 @@ def choices(home: HermesHome) -> list[ProviderEntry]:
 
     A plugin folder with the name of one of ours is offered as `folder:NAME`.
     """
-    config = load_config(home)
-    control = LoadControl.of(config.providers)
     entries = [
         replace(entry, name=f"{FOLDER_PREFIX}{entry.name}", state="idle", reason="", remedy="")
         if entry.state == "shadowed" and entry.source in FOLDERS and entry.name in BUNDLED
         else entry
-        for entry in discover_providers(home, control=control, active=config.selected_providers)
+        for entry in discover_providers(home, active=load_config(home).selected_providers)
     ]
     return [
         entry

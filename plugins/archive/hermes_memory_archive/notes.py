@@ -20,7 +20,6 @@ from hermes_core.curated.places import NotePlace
 from hermes_core.errors import ImportFailed, MemoryConflict
 from hermes_core.safety.origin import RANKS, as_origin
 from hermes_core.storage.engine import Engine
-from hermes_core.storage.files import LOCK_TIMEOUT
 
 NAMES: Mapping[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user", "PROJECT.md": "project"}
 
@@ -167,7 +166,7 @@ def import_notes(
 
 
 def _journal(places: NotePlaces) -> NoteJournal:
-    return NoteJournal(places.journal, lock_timeout=LOCK_TIMEOUT)
+    return NoteJournal(places.journal, lock_timeout=10.0)
 
 
 def _place(home: HermesHome, places: NotePlaces, key: str) -> NotePlace:

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from hermes_core import HermesHome
+from hermes_core import HermesHome, discover_providers
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import print_document, print_done, print_result, print_table, wants_json, warn
-from hermes_core.cli.packages import provider_entries
 from hermes_core.cli.shell import complete_provider
+from hermes_core.config import load_config
 from hermes_core.errors import HermesError, SetupFailed
 from hermes_core.home import FOLDER_PREFIX
 from hermes_core.kit import printable
@@ -149,7 +149,7 @@ def remove_folder(ctx: click.Context, name: str) -> None:
 def list_folders(ctx: click.Context) -> None:
     """List what providers come from: plugin folders of the home with their sources, and Python packages."""
     home = home_of(ctx)
-    entries = [one for one in provider_entries(home) if one.installed]
+    entries = [one for one in _providers(home) if one.installed]
     records = plugin_records(home)
     rows = [(_origin(one, records), one.version, one.name, one.state, one.path) for one in entries]
     columns = ("from", "version", "provider", "state", "where")
@@ -184,7 +184,7 @@ def _report(home: HermesHome, installed: Sequence[InstalledPlugin]) -> None:
     """Print each plugin with its state, and what to do next."""
     if wants_json():
         folders = {str(one.folder) for one in installed}
-        print_document([entry for entry in provider_entries(home) if entry.path in folders])
+        print_document([entry for entry in _providers(home) if entry.path in folders])
         return
     for one in installed:
         version = f" at {one.revision[:12]}" if one.revision else ""
@@ -202,11 +202,16 @@ def _report(home: HermesHome, installed: Sequence[InstalledPlugin]) -> None:
         click.echo(f"next: {next_step}")
 
 
+def _providers(home: HermesHome) -> list[ProviderEntry]:
+    """Return the catalog of a home. Nothing is imported."""
+    return discover_providers(home, active=load_config(home).selected_providers)
+
+
 def _package_of(home: HermesHome, name: str) -> str:
     return next(
         (
             one.distribution
-            for one in provider_entries(home)
+            for one in _providers(home)
             if one.installed and one.name.casefold() == name.casefold()
         ),
         "",
