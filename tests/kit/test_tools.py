@@ -148,7 +148,13 @@ def test_an_unknown_tool_is_answered_with_the_names() -> None:
 
 def test_arguments_that_are_no_object_are_answered() -> None:
     box = ToolBox(Shelf().close)
-    assert "send an object" in box.dispatch(ToolCall("shelf_close", ["x"]))  # type: ignore[arg-type]
+    answer = json.loads(box.dispatch(ToolCall("shelf_close", ["x"])))  # type: ignore[arg-type]
+    assert answer == {"error": "arguments must be a JSON object, is ['x']"}
+
+
+def test_arguments_that_a_model_sent_as_json_text_are_read() -> None:
+    answer = ToolBox(Shelf().find).dispatch(ToolCall("find", '{"query": "tea", "limit": 3}'))  # type: ignore[arg-type]
+    assert (json.loads(answer)["query"], json.loads(answer)["limit"]) == ("tea", 3)
 
 
 def test_an_error_of_the_backend_passes_to_the_manager() -> None:
@@ -173,7 +179,7 @@ def test_an_annotation_without_a_schema_is_refused_at_declaration() -> None:
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(ProviderInvalid, match="share a name"):
+    with pytest.raises(ProviderInvalid, match="two tools share the name 'shelf_close'"):
         ToolBox(Shelf().close, Shelf().close)
 
 
