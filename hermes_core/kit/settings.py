@@ -221,10 +221,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         text = read_utf8(path, ConfigError)
         data = json.loads(text) if text or path.exists() else {}
-    except json.JSONDecodeError as exc:
-        raise ConfigError(
-            f"{str(path)!r} is not JSON: {exc.msg} in line {exc.lineno}", "correct it or delete the file"
-        ) from exc
+    except (ValueError, RecursionError) as exc:
+        raise ConfigError(f"{str(path)!r} is not JSON: {exc}", "correct it or delete the file") from exc
     if not isinstance(data, dict):
         raise ConfigError(f"{str(path)!r} holds {type(data).__name__!r}", "write a JSON object of settings")
     return data

@@ -117,7 +117,7 @@ def test_null_means_left_out() -> None:
         ({"query": "x", "limit": [1]}, "limit must be a whole number from 1 up to 50, is [1]"),
         ({"query": "x", "limit": "010"}, "limit must be a whole number from 1 up to 50, is '010'"),
         ({"query": "x", "weight": 10**400}, "weight must be a number, is 1000000"),
-        ({"query": "x", "weight": 10**5000}, "weight must be a number, is a number that is too large"),
+        ({"query": "x", "weight": 10**5000}, "weight must be a number, is a value that is too large"),
         ({"query": "x", "weight": float("nan")}, "weight must be a number, is nan"),
         ({"query": {"text": "x"}}, "query must be a string, is {'text': 'x'}"),
         ({"query": 5}, "query must be a string, is 5"),
