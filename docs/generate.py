@@ -195,7 +195,8 @@ def root_context() -> click.Context:
     """The context of the program."""
     from hermes_core.cli import main
 
-    context = click.Context(main, info_name="hermes-memory")
+    # click keeps the names of the help option that it sees first.
+    context = click.Context(main, info_name="hermes-memory", **main.context_settings)
     # A home that is not there: the commands of whatever provider this machine uses are not ours to document.
     context.params["home"] = NO_HOME
     return context

@@ -17,6 +17,7 @@ from hermes_core.cli.providers import about
 from hermes_core.cli.shell import complete_provider, offer_alias
 from hermes_core.config import Credentials, load_config
 from hermes_core.config.keys import COMPOSITE
+from hermes_core.config.schema import expected
 from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, ProviderUnconfigured, SessionError, SetupFailed
 from hermes_core.home import HermesHome
@@ -336,9 +337,7 @@ def _ask_secret(home: HermesHome, field: Field) -> str | None:
 def _explain(field: Field) -> None:
     parts = [field.help.rstrip(".")] if field.help else []
     if field.minimum is not None or field.maximum is not None:
-        parts.append(
-            f"from {field.minimum or 0:g}{f' to {field.maximum:g}' if field.maximum is not None else ''}"
-        )
+        parts.append(expected(field))
     if field.url:
         parts.append(f"get it at {field.url}")
     if parts:

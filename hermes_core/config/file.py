@@ -57,7 +57,7 @@ _PASSWORD_IN_ADDRESS = re.compile(r"://[^/@?]*:[^/?]*@|(?:^|[?&\s])(?:ssl)?passw
 _ALIKE = 0.8
 """The similarity of two names above which one of them is taken for a slip."""
 # PyYAML and ruamel let these errors out for a value that only looks like a date or a number: `2024-02-30`, `0x_`.
-_CONVERSION_ERRORS = (ValueError, LookupError, AttributeError)
+_CONVERSION_ERRORS = (ValueError, LookupError, AttributeError, RecursionError)
 
 
 def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> Config:

@@ -133,7 +133,7 @@ def checked(field: Field, raw: Any, label: str = "", *, strict: bool = False, cl
         if field.check is not None:
             for item in items:
                 field.check(item)
-    except (ValueError, msgspec.ValidationError, HermesError) as exc:
+    except (ValueError, RecursionError, msgspec.ValidationError, HermesError) as exc:
         remedy = "" if field.default in (None, "", ()) else f"write for example {json.dumps(field.default)}"
         raise ConfigError(
             f"{label or field.name} must be {expected(field)}, is {_shown(field, raw)}", remedy
@@ -172,8 +172,11 @@ def _shown(field: Field, raw: Any) -> str:
         return "***"
     try:
         text = str(raw) if isinstance(raw, datetime.date) else repr(raw)
-    except ValueError:  # a whole number of more digits than Python writes
-        return "a number that is too large"
+    except (
+        ValueError,
+        RecursionError,
+    ):  # a number of more digits, or a list that is deeper, than Python writes
+        return "a value that is too large"
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
 
 

@@ -38,15 +38,12 @@ class Settings:
         self,
         name: str,
         fields: Sequence[Field],
-        values: Mapping[str, Any],
-        sources: Mapping[str, Source],
+        values: Mapping[str, tuple[Any, Source]],
         warnings: Sequence[str] = (),
     ) -> None:
-        self._name = name
-        self._fields = tuple(fields)
-        self._values = dict(values)
-        self._sources = dict(sources)
-        self.warnings = tuple(warnings)
+        self._name, self._fields, self.warnings = name, tuple(fields), tuple(warnings)
+        self._values = {field: value for field, (value, _) in values.items()}
+        self._sources = {field: source for field, (_, source) in values.items()}
 
     def __getattr__(self, name: str) -> Any:
         if name in (values := self.__dict__.get("_values", {})):
@@ -131,8 +128,7 @@ def load_settings(
     stored = _of_this_host(_read_file(path), home)
     warnings = [*_without_effect(stored, fields, path)]
     ask = get_secret or Credentials(HermesHome(home), environ).get
-    values: dict[str, Any] = {}
-    sources: dict[str, Source] = {}
+    values: dict[str, tuple[Any, Source]] = {}
     source: Source
     for field in fields:
         if overrides and field.name in overrides:
@@ -150,10 +146,10 @@ def load_settings(
             warnings.append(
                 f"{field.name!r} in {where} is {raw!r}, so {value:g} is used; write {expected(field)}"
             )
-        values[field.name], sources[field.name] = value, source
+        values[field.name] = value, source
     for warning in warnings:
         log.warning("%s", warning)
-    return Settings(name, fields, values, sources, warnings)
+    return Settings(name, fields, values, warnings)
 
 
 def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mapping[str, Any]) -> Path:
@@ -225,10 +221,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         text = read_utf8(path, ConfigError)
         data = json.loads(text) if text or path.exists() else {}
-    except json.JSONDecodeError as exc:
-        raise ConfigError(
-            f"{str(path)!r} is not JSON: {exc.msg} in line {exc.lineno}", "correct it or delete the file"
-        ) from exc
+    except (ValueError, RecursionError) as exc:
+        raise ConfigError(f"{str(path)!r} is not JSON: {exc}", "correct it or delete the file") from exc
     if not isinstance(data, dict):
         raise ConfigError(f"{str(path)!r} holds {type(data).__name__!r}", "write a JSON object of settings")
     return data
@@ -249,17 +243,13 @@ def _stored(field: Field, stored: Mapping[str, Any]) -> Any:
 def _put(data: dict[str, Any], name: str, value: Any) -> None:
     """Set one value, or remove it if it is None. A dotted name is a place within objects."""
     data.pop(name, None)
-    *above, last = name.split(".")
-    for key in above:
-        if not isinstance(data.get(key), dict):
-            if value is None:
-                return
-            data[key] = {}
-        data = data[key]
-    if value is None:
-        data.pop(last, None)
-    else:
-        data[last] = value
+    key, _, rest = name.partition(".")
+    inner = data.get(key)
+    if not rest and value is not None:
+        data[key] = value
+    elif rest and (value is not None or isinstance(inner, dict)):
+        data[key] = inner if isinstance(inner, dict) else {}
+        _put(data[key], rest, value)
 
 
 def _block(data: Mapping[str, Any], home: Path) -> dict[str, Any] | None:

@@ -33,6 +33,8 @@ MAX_RESULT_CHARS = 50_000
 
 _SPEC = "_hermes_tool"
 
+_ARGUMENTS = Field("arguments", dict)
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -116,26 +118,30 @@ class ToolBox:
     """Tools by name: their schemas, and the dispatch of a model's calls. Holds no state of its own."""
 
     def __init__(self, *functions: Callable[..., Any], max_result: int = MAX_RESULT_CHARS) -> None:
-        self._functions = {_spec(function).name: function for function in functions}
+        self._tools: dict[str, tuple[_Spec, Callable[..., Any]]] = {}
         self._max_result = max_result
-        if len(self._functions) != len(functions):
-            names = [_spec(function).name for function in functions]
-            raise ProviderInvalid(f"two tools share a name in {names!r}", "give each its own")
+        for function in functions:
+            spec = getattr(function, _SPEC, None)
+            if not isinstance(spec, _Spec):
+                raise ProviderInvalid(f"{function!r} is no tool", "write @tool() above it")
+            if spec.name in self._tools:
+                raise ProviderInvalid(f"two tools share the name {spec.name!r}", "give each its own")
+            self._tools[spec.name] = spec, function
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the tools, in the order of the arguments."""
-        return tuple(self._functions)
+        return tuple(self._tools)
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
         """Schemas for `get_tool_schemas`."""
-        return [_spec(function).schema for function in self._functions.values()]
+        return [spec.schema for spec, _ in self._tools.values()]
 
     @property
     def is_async(self) -> bool:
         """True if a tool is an `async def`, so that `dispatch_async` must be called."""
-        return any(map(inspect.iscoroutinefunction, self._functions.values()))
+        return any(inspect.iscoroutinefunction(function) for _, function in self._tools.values())
 
     def dispatch(self, call: ToolCall, session: Session | None = None) -> str:
         """Run the tool that `call` names and return JSON text.
@@ -158,14 +164,10 @@ class ToolBox:
 
     def _called(self, call: ToolCall, session: Session | None) -> Any:
         """Call the function and return its result. Raises `ToolInputInvalid`."""
-        function = self._functions.get(call.name)
-        if function is None:
-            names = ", ".join(self._functions)
-            raise ToolInputInvalid(f"there is no tool {call.name!r}", f"call one of {names}")
-        if not isinstance(call.arguments, Mapping):
-            raise ToolInputInvalid(f"arguments can't be {call.arguments!r}", "send an object")
-        spec = _spec(function)
-        arguments = spec.read(call.arguments)
+        if call.name not in self._tools:
+            raise ToolInputInvalid(f"there is no tool {call.name!r}", f"call one of {', '.join(self._tools)}")
+        spec, function = self._tools[call.name]
+        arguments = spec.read(_argument(_ARGUMENTS, call.arguments))
         if spec.session_argument:
             arguments[spec.session_argument] = session
         return function(**arguments)
@@ -180,13 +182,6 @@ class ToolBox:
 
 def _error(message: str) -> str:
     return json.dumps({"error": redact(message)}, ensure_ascii=False)
-
-
-def _spec(function: Callable[..., Any]) -> _Spec:
-    spec = getattr(function, _SPEC, None)
-    if not isinstance(spec, _Spec):
-        raise ProviderInvalid(f"{function!r} is no tool", "write @tool() above it")
-    return spec
 
 
 def _spec_of(function: Callable[..., Any], name: str, description: str) -> _Spec:

@@ -13,11 +13,12 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
+
+from msgspec import Struct
 
 from hermes_core.contract.values import Field, Session
 from hermes_core.errors import ConfigError, ToolInputInvalid
@@ -43,91 +44,19 @@ _SYSTEM_FOLDERS = (
 )
 
 # Folders of keys, wherever they are. Below a folder that the person named, other hidden folders are refused as well.
-_KEY_FOLDERS = frozenset(
-    [
-        ".ssh",
-        ".aws",
-        ".azure",
-        ".gnupg",
-        ".kube",
-        ".docker",
-        ".hermes",
-        ".password-store",
-        ".mozilla",
-        ".thunderbird",
-        ".gcloud",
-        "gcloud",
-        ".oci",
-        ".terraform.d",
-        ".claude",
-        ".codex",
-        ".gemini",
-        "keychains",
-        "keyrings",
-    ]
-)
+_KEY_FOLDERS = """
+.ssh .aws .azure .gnupg .kube .docker .hermes .password-store .mozilla .thunderbird .gcloud gcloud .oci .terraform.d
+.claude .codex .gemini keychains keyrings
+"""
 
 # Names of files that hold keys, in lower case. Hidden files, such as .env, .netrc and .npmrc, need no pattern.
-_KEY_FILES = [
-    "id_rsa*",
-    "id_dsa*",
-    "id_ecdsa*",
-    "id_ed25519*",
-    "id_xmss*",
-    "ssh_host_*_key",
-    "*.pem",
-    "*.key",
-    "*.p8",
-    "*.p12",
-    "*.pfx",
-    "*.pk8",
-    "*.ppk",
-    "*.agekey",
-    "*.keytab",
-    "*.jks",
-    "*.jceks",
-    "*.keystore",
-    "*.truststore",
-    "*.kdb",
-    "*.kdbx",
-    "*.gpg",
-    "*.pgp",
-    "*.ovpn",
-    "*.mobileprovision",
-    "*.env",
-    "*.netrc",
-    "_netrc",
-    "netrc",
-    "client_secret*.json",
-    "service*account*.json",
-    "*adminsdk*.json",
-    "auth.json",
-    "htpasswd",
-    "*.htpasswd",
-    "pgpass",
-    "pgpass.conf",
-    "kubeconfig",
-    "*.kubeconfig",
-    "shadow",
-    "gshadow",
-    "sudoers",
-    "master.passwd",
-    "*.tfvars",
-    "*.tfvars.json",
-    "*.tfstate",
-    "wallet.dat",
-    "wallet.json",
-    "key3.db",
-    "key4.db",
-    "logins.json",
-    "signons.sqlite",
-    "cookies",
-    "cookies.sqlite",
-    "cookies.txt",
-    "login?data",
-    "web?data",
-    "local?state",
-]
+_KEY_FILES = """
+id_rsa* id_dsa* id_ecdsa* id_ed25519* id_xmss* ssh_host_*_key *.pem *.key *.p8 *.p12 *.pfx *.pk8 *.ppk *.agekey *.keytab
+*.jks *.jceks *.keystore *.truststore *.kdb *.kdbx *.gpg *.pgp *.ovpn *.mobileprovision *.env *.netrc _netrc netrc
+client_secret*.json service*account*.json *adminsdk*.json auth.json htpasswd *.htpasswd pgpass pgpass.conf kubeconfig
+*.kubeconfig shadow gshadow sudoers master.passwd *.tfvars *.tfvars.json *.tfstate wallet.dat wallet.json key3.db key4.db
+logins.json signons.sqlite cookies cookies.sqlite cookies.txt login?data web?data local?state
+"""
 
 # Such a word is a name of its own or the last word of a name: aws_credentials.json, but not credentials.md or token.py.
 _KEY_WORD = re.compile(
@@ -143,8 +72,7 @@ _PRIVATE_KEY = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFile:
+class LocalFile(Struct, frozen=True):
     """A file of this machine that may be sent.
 
     Attributes:
@@ -218,8 +146,7 @@ def read_file_to_send(path: str, session: Session, max_bytes: int, folders: Sequ
     return LocalFile(real, content)
 
 
-@dataclass(frozen=True, slots=True)
-class _Root:
+class _Root(Struct, frozen=True):
     """A folder whose files may be sent; `named` is True if the person named it, also if it is hidden."""
 
     path: Path
@@ -272,9 +199,8 @@ def _check_names(real: Path, root: _Root | None, shown: str) -> None:
         raise ToolInputInvalid(f"{shown} is no file but a part of the system", "send another")
     parts = real.parts[1:]
     below = real.relative_to(root.path).parts if root else parts
-    if any(
-        part.startswith(".") for part in (below if root and root.named else parts)
-    ) or not _KEY_FOLDERS.isdisjoint(part.casefold() for part in real.parts[:-1]):
+    hidden = any(part.startswith(".") for part in (below if root and root.named else parts))
+    if hidden or any(part.casefold() in _KEY_FOLDERS.split() for part in real.parts[:-1]):
         raise ToolInputInvalid(f"{shown} is hidden, or among keys", "such files hold keys; send another")
     if any(_names_key(part) for part in below):
         raise ToolInputInvalid(f"{shown} is named like a file of keys", "send a file without keys")
@@ -287,7 +213,7 @@ def _names_key(name: str) -> bool:
     while True:
         if name.endswith(".pub"):
             return False
-        if _KEY_WORD.fullmatch(name) or any(fnmatch(name, pattern) for pattern in _KEY_FILES):
+        if _KEY_WORD.fullmatch(name) or any(fnmatch(name, pattern) for pattern in _KEY_FILES.split()):
             return True
         shorter = _COPY.sub("", name)
         if shorter in ("", name):

@@ -79,7 +79,9 @@ def walk(path: str, command: click.Command, context: click.Context) -> Iterator[
 
 def all_commands() -> dict[str, click.Command]:
     """Return every command with its words."""
-    return dict(walk("", main, click.Context(main, info_name="hermes-memory", obj={})))
+    return dict(
+        walk("", main, click.Context(main, info_name="hermes-memory", obj={}, **main.context_settings))
+    )
 
 
 def runs(command: click.Command) -> bool:

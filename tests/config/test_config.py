@@ -89,6 +89,8 @@ def test_values_are_read_with_their_types(home: HermesHome) -> None:
         ("memory: yes", "line 1: memory must hold `name: value` lines, is 'yes'"),
         ("- a", "config.yaml must hold `name: value` lines, is 'a list'"),
         ("memory:\n  provider: [a", "line 3: did not find expected"),
+        (f"memory: {{profile_fields: {'[' * 900}{']' * 900}}}", "line 1"),
+        (f"memory:\n  memory_char_limit: {'9' * 5000}", "line 2 can't be read: Exceeds the limit"),
         ("a: 1\n---\nb: 2", "line 2: but found another document"),
     ],
 )

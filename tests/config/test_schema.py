@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal, Optional, get_origin
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec import Meta
 
 from hermes_core import Field
@@ -65,9 +67,9 @@ def test_a_value_is_read_in_its_type(field: Field, raw: Any, value: Any) -> None
         (COUNT, [3], "count must be a whole number from 1 up to 50, is [3]; write for example 3"),
         (COUNT, "0x10", "count must be a whole number from 1 up to 50, is '0x10'; write for example 3"),
         (COUNT, "010", "count must be a whole number from 1 up to 50, is '010'; write for example 3"),
-        (COUNT, HUGE, "count must be a whole number from 1 up to 50, is a number that is too large; "
+        (COUNT, HUGE, "count must be a whole number from 1 up to 50, is a value that is too large; "
                       "write for example 3"),
-        (SHARE, HUGE, "share must be a number from 0 up to 1, is a number that is too large"),
+        (SHARE, HUGE, "share must be a number from 0 up to 1, is a value that is too large"),
         (SHARE, "nan", "share must be a number from 0 up to 1, is 'nan'"),
         (SHARE, float("nan"), "share must be a number from 0 up to 1, is nan"),
         (SHARE, float("-inf"), "share must be a number from 0 up to 1, is -inf"),
@@ -146,6 +148,44 @@ def test_a_number_without_a_range_has_a_schema_for_models() -> None:
     assert json_schema(COUNT) == {"type": "integer", "minimum": 1, "maximum": 50}
 
 
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.text(st.characters(categories=["Cs", "Nd", "Ps", "Pe"]))
+    | st.dates()
+    | st.binary()
+    | st.sampled_from([10**400, "[" * 100_000, "true", "1e400", "NaN", "[1]", '{"a": 1}']),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(), inner, max_size=3),
+)
+
+
+@example(field=TABLE, raw="[" * 100_000, strict=False, clamp=False)
+@example(field=NAMES, raw="[" * 100_000, strict=False, clamp=False)
+@given(
+    field=st.sampled_from([COUNT, SHARE, TEXT, MODE, ON, NAMES, TABLE, LEVELS, *KEYS.values()]),
+    raw=ANYTHING,
+    strict=st.booleans(),
+    clamp=st.booleans(),
+)
+def test_any_value_is_read_in_its_type_or_refused_in_one_line(
+    field: Field, raw: Any, strict: bool, clamp: bool
+) -> None:
+    refusal = ""
+    try:
+        value = checked(field, raw, strict=strict, clamp=clamp)
+    except ConfigError as exc:
+        refusal = exc.message
+    if refusal:
+        assert refusal.startswith(f"{field.name} must be ")
+        assert len(refusal.splitlines()) == 1
+    else:
+        assert isinstance(value, get_origin(field.type) or field.type)
+        assert checked(field, value, strict=True, clamp=clamp) == value
+
+
 def test_a_close_name_is_offered() -> None:
     assert did_you_mean("limt", ["limit", "mode"], "see --help") == "did you mean 'limit'?"
     assert did_you_mean("zebra", ["limit", "mode"], "see --help") == "see --help"
@@ -170,7 +210,7 @@ def test_a_close_name_is_offered() -> None:
          "line 2: recall.deadline must be a number from 0.05 up to 600, is nan; "
          "write for example `deadline: 5.0`, or delete the line"),
         (f"recall:\n  deadline: 0x{'f' * 5000}",
-         "line 2: recall.deadline must be a number from 0.05 up to 600, is a number that is too large; "
+         "line 2: recall.deadline must be a number from 0.05 up to 600, is a value that is too large; "
          "write for example `deadline: 5.0`, or delete the line"),
         ("providers:\n  block: 2024-05-01",
          "line 2: providers.block must be a list, each item a string, is 2024-05-01; delete the line"),

@@ -127,7 +127,9 @@ def test_an_unknown_key_is_warned_about_by_name(tmp_path: Path, caplog: pytest.L
     assert warning in caplog.text
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '"text"', ""])
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '"text"', "", "[" * 100_000, f'{{"limit": {"9" * 5000}}}'], ids=range(6)
+)
 def test_a_file_that_is_no_json_object_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(ConfigError, match=path.name):

@@ -117,7 +117,7 @@ def test_null_means_left_out() -> None:
         ({"query": "x", "limit": [1]}, "limit must be a whole number from 1 up to 50, is [1]"),
         ({"query": "x", "limit": "010"}, "limit must be a whole number from 1 up to 50, is '010'"),
         ({"query": "x", "weight": 10**400}, "weight must be a number, is 1000000"),
-        ({"query": "x", "weight": 10**5000}, "weight must be a number, is a number that is too large"),
+        ({"query": "x", "weight": 10**5000}, "weight must be a number, is a value that is too large"),
         ({"query": "x", "weight": float("nan")}, "weight must be a number, is nan"),
         ({"query": {"text": "x"}}, "query must be a string, is {'text': 'x'}"),
         ({"query": 5}, "query must be a string, is 5"),
@@ -148,7 +148,13 @@ def test_an_unknown_tool_is_answered_with_the_names() -> None:
 
 def test_arguments_that_are_no_object_are_answered() -> None:
     box = ToolBox(Shelf().close)
-    assert "send an object" in box.dispatch(ToolCall("shelf_close", ["x"]))  # type: ignore[arg-type]
+    answer = json.loads(box.dispatch(ToolCall("shelf_close", ["x"])))  # type: ignore[arg-type]
+    assert answer == {"error": "arguments must be a JSON object, is ['x']"}
+
+
+def test_arguments_that_a_model_sent_as_json_text_are_read() -> None:
+    answer = ToolBox(Shelf().find).dispatch(ToolCall("find", '{"query": "tea", "limit": 3}'))  # type: ignore[arg-type]
+    assert (json.loads(answer)["query"], json.loads(answer)["limit"]) == ("tea", 3)
 
 
 def test_an_error_of_the_backend_passes_to_the_manager() -> None:
@@ -173,7 +179,7 @@ def test_an_annotation_without_a_schema_is_refused_at_declaration() -> None:
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(ProviderInvalid, match="share a name"):
+    with pytest.raises(ProviderInvalid, match="two tools share the name 'shelf_close'"):
         ToolBox(Shelf().close, Shelf().close)
 
 

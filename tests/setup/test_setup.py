@@ -157,7 +157,9 @@ def test_the_picker_takes_a_number_or_a_name_and_asks_again_for_anything_else(ho
 def test_answers_are_asked_in_order_and_only_where_they_count(home: HermesHome) -> None:
     done = run("lockbox", "--set", f"api_key={KEY}", typed="self\nhttp://box\n99\n9\n")
     assert done.exit_code == 0, done.output
-    assert "up to 50" in done.output
+    asked = " ".join(done.output.split())
+    assert "a whole number from 1 up to 50 limit" in asked
+    assert "'limit' in the answer must be a whole number from 1 up to 50, is '99'" in asked
     stored = json.loads((home.path / "lockbox.json").read_text())
     assert stored == {"mode": "self", "server": "http://box", "limit": 9}
 
