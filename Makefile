@@ -66,10 +66,12 @@ suite: $(VENV)/installed-dev
 adapters: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q integrations
 
-# Everything. Types and adapters are checked beside the other tests, which wait a lot, and printed after them.
+# Everything. Types and adapters are checked beside the other tests, which wait a lot, and printed after them. In a new clone
+# the tests are collected once beforehand, or each worker compiles them all.
 test: lint
 	@{ $(BIN)/mypy; types=$$?; $(BIN)/python -m pytest -q integrations && exit $$types; } >$(VENV)/beside.txt 2>&1 & beside=$$!; \
 	trap "kill $$beside" INT TERM; \
+	[ -e tests/__pycache__ ] || $(BIN)/python -m pytest --collect-only -qq tests plugins >/dev/null; \
 	$(BIN)/python -m pytest -n $(WORKERS) tests plugins; suite=$$?; \
 	wait $$beside; beside=$$?; cat $(VENV)/beside.txt; exit $$((suite || beside))
 

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -43,6 +44,7 @@ def name_and_version(read_text: Callable[[str], str | None]) -> tuple[str, str]:
     return found["Name"], found.get("Version", "")
 
 
+@cache
 def program_version() -> str:
     """Return the version of this program, "" if it is not installed as a package."""
     with contextlib.suppress(importlib_metadata.PackageNotFoundError):

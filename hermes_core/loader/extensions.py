@@ -7,6 +7,7 @@ state with a reason, never an exception at start.
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import logging
 import re
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import Any, Literal, TypeVar, cast
 
 import importlib_metadata
@@ -406,7 +408,18 @@ def _other_version(distribution: str, version: str) -> str:
 
 def _register(value: Any, name: str) -> tuple[pluggy.PluginManager, tuple[str, ...]]:
     """Return a pluggy manager with the extension, and the names of its hooks. Raises `ConfigError` for a wrong mark."""
-    plugin = value() if isinstance(value, type) else value
+    if isinstance(value, ModuleType):
+        return _register_module(value, name)
+    return _register_object(value() if isinstance(value, type) else value, name)
+
+
+@functools.cache
+def _register_module(module: ModuleType, name: str) -> tuple[pluggy.PluginManager, tuple[str, ...]]:
+    """Register a module once in a process, since each memory that is opened loads all extensions."""
+    return _register_object(module, name)
+
+
+def _register_object(plugin: Any, name: str) -> tuple[pluggy.PluginManager, tuple[str, ...]]:
     marked = [attribute for attribute in dir(plugin) if hasattr(getattr(plugin, attribute, None), _MARK)]
     for attribute in marked:
         if attribute not in EXTENSION_HOOKS:

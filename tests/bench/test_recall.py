@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.bench.programs import bench_program
+
 ROOT = Path(__file__).parents[2]
 SYSTEMS = ("ours", "no-memory", "recent", "whole-conversation", "grep", "plain-fts5")
 
@@ -50,7 +52,7 @@ def conversation(tmp_path: Path) -> Path:
 
 
 def scored(*options: object) -> dict[str, Any]:
-    command = [sys.executable, str(ROOT / "bench" / "recall.py"), "--json", *map(str, options)]
+    command = [*bench_program("recall.py"), "--json", *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return {one["system"]: one for one in json.loads(done.stdout)}
 
@@ -120,8 +122,7 @@ def test_a_large_store_keeps_the_questions_and_buries_their_evidence(tmp_path: P
 
 def test_the_benchmark_tells_what_is_given_unasked(tmp_path: Path) -> None:
     command = [
-        sys.executable,
-        str(ROOT / "bench" / "recall.py"),
+        *bench_program("recall.py"),
         "--proactive",
         "--data",
         str(conversation(tmp_path)),

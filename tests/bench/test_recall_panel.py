@@ -3,14 +3,14 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.bench.programs import bench_program
+
 ROOT = Path(__file__).parents[2]
-PROGRAM = ROOT / "bench" / "recall.py"
 
 
 def message(role: str, content: str, ref: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def panel(tmp_path: Path) -> Path:
 
 
 def measure(panel: Path, *options: object) -> dict[tuple[str, str], dict[str, Any]]:
-    command = [sys.executable, str(PROGRAM), "--panel", str(panel), "--json", *map(str, options)]
+    command = [*bench_program("recall.py"), "--panel", str(panel), "--json", *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return {(one["set"], one["system"]): one for one in json.loads(done.stdout)}
 
@@ -98,7 +98,7 @@ def test_a_panel_is_measured_in_one_table(panel: Path, tmp_path: Path) -> None:
 
 
 def test_a_set_without_its_conversations_is_left_out_and_said(panel: Path) -> None:
-    command = [sys.executable, str(PROGRAM), "--panel", str(panel), "--system=plain-fts5", "--json"]
+    command = [*bench_program("recall.py"), "--panel", str(panel), "--system=plain-fts5", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert "long-questions.json is left out" in done.stderr
@@ -121,7 +121,7 @@ def test_stores_are_kept_between_runs(panel: Path, tmp_path: Path) -> None:
 def test_a_set_or_system_that_does_not_exist_is_refused(panel: Path) -> None:
     for option in ("--set=other", "--system=other"):
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), "--panel", str(panel), option], capture_output=True, text=True
+            [*bench_program("recall.py"), "--panel", str(panel), option], capture_output=True, text=True
         )
         assert done.returncode == 1
         assert "there are" in done.stderr
@@ -133,7 +133,7 @@ def test_what_a_turn_gets_unasked_is_measured_with_default_settings(panel: Path)
     questions = [{"question": "What is my cat called?", "evidence": ["c1"], "kind": "simple"}]
     (panel / "walls.json.gz").write_bytes(documented("walls", [own], questions, [shared]))
     (panel / "turns.json").write_text(json.dumps({"task": ["Sort it", "Who is my cat Miracle?"]}))
-    command = [sys.executable, str(PROGRAM), "--panel", str(panel), "--unasked", "--json"]
+    command = [*bench_program("recall.py"), "--panel", str(panel), "--unasked", "--json"]
     done = subprocess.run(
         [*command, "--set=walls", "--system=ours"], capture_output=True, text=True, check=True
     )
@@ -147,7 +147,7 @@ def test_what_a_turn_gets_unasked_is_measured_with_default_settings(panel: Path)
 
 
 def test_two_checkouts_are_asked_the_same_in_one_run(panel: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "bench" / "recall_cpu.py"), "--against", str(ROOT), "--json"]
+    command = [*bench_program("recall_cpu.py"), "--against", str(ROOT), "--json"]
     data = json.loads((tmp_path / "locomo.json").read_text())
     (tmp_path / "locomo.json").write_text(json.dumps(3 * data))
     done = subprocess.run(
@@ -164,7 +164,7 @@ def test_two_checkouts_are_asked_the_same_in_one_run(panel: Path, tmp_path: Path
 
 
 def test_a_folder_without_the_code_is_no_checkout(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "bench" / "recall_cpu.py"), "--against", str(tmp_path)]
+    command = [*bench_program("recall_cpu.py"), "--against", str(tmp_path)]
     (tmp_path / "data.json").write_text("[]")
     done = subprocess.run([*command, "--data", str(tmp_path / "data.json")], capture_output=True, text=True)
 
@@ -198,7 +198,7 @@ def test_figures_of_several_runs_become_tables_in_a_page(tmp_path: Path) -> None
     page, short = tmp_path / "page.md", tmp_path / "README.md"
     page.write_text("Before.\n<!-- recall: begin -->\nold\n<!-- recall: end -->\nAfter.\n")
     short.write_text("<!-- recall: short -->\n<!-- recall: end -->\n")
-    command = [sys.executable, str(PROGRAM), "--figures", str(ours), str(peers), str(unasked)]
+    command = [*bench_program("recall.py"), "--figures", str(ours), str(peers), str(unasked)]
     subprocess.run([*command, "--into", str(page), "--into", str(short)], check=True)
     subprocess.run([*command, "--into", str(page)], check=True)
 
@@ -223,7 +223,7 @@ def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
     figures, page = tmp_path / "figures.json", tmp_path / "page.md"
     figures.write_text(json.dumps([row("locomo", "ours", 0.8)]))
     page.write_text("Nothing.\n")
-    command = [sys.executable, str(PROGRAM), "--figures", str(figures), "--into", str(page)]
+    command = [*bench_program("recall.py"), "--figures", str(figures), "--into", str(page)]
     done = subprocess.run(command, capture_output=True, text=True)
 
     assert done.returncode == 1

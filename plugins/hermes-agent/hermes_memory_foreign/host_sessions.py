@@ -141,7 +141,7 @@ class SessionDB:
         **_: Any,
     ) -> list[dict[str, Any]]:
         """Return the messages that answer a query best, with a snippet in place of the text."""
-        hits = self._store.search(
+        hits = self._store.past.search(
             str(query),
             role=role_filter,
             source=source_filter,

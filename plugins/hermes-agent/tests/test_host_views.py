@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -19,6 +18,7 @@ from hermes_core.loader.load import load_provider
 from hermes_memory_foreign.environment import call_in
 from hermes_memory_foreign.host_modules import VIEWS, install_host_modules
 from hermes_memory_testing.model_server import ModelServer, Reply
+from tests.forked import python
 from tests.loader.conftest import DUCK, REGISTER, Site
 
 IMPORTED = {
@@ -56,7 +56,7 @@ def test_modules_that_published_providers_import_are_here(module: str, tmp_path:
         print("imported")
     """
     done = subprocess.run(
-        [sys.executable, "-c", dedent(code)], cwd=tmp_path, capture_output=True, text=True, check=False
+        [*python(), "-c", dedent(code)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == "imported", done.stderr
 
