@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
+from functools import lru_cache
 from typing import Literal
 
 from hermes_core.recall.dates import When, asks_for_anything, read_times
@@ -20,6 +21,9 @@ from hermes_core.recall.tokens import MARKS, dense_runs, fold, grams, is_stop_wo
 # Number of characters of a text that are read: half from its beginning and half from its end, because the question
 # stands before or after a pasted document.
 MAX_QUERY = 2_000
+
+# Longest text, in characters, of which the form as a name is remembered: no message is.
+LONGEST_NAME = 40
 
 # Largest number of words of a question that are looked up, and of pairs of characters, of which two replace a word.
 MAX_TERMS = 32
@@ -242,6 +246,9 @@ def named_in(text: str, names: Iterable[str]) -> frozenset[str]:
     >>> sorted(named_in("What did Caroline's sister say?", ["Caroline Smith", "Carol"]))
     ['Caroline Smith']
     """
+    names = list(names)
+    if not names:
+        return frozenset()
     question = _as_name(text)
     question_words = {_as_name(strip_possessive(word)) for word in words(text)}
     named = set()
@@ -262,6 +269,11 @@ def _as_name(text: str) -> str:
 
     People may write José as jose, and Анна in another case as Анне.
     """
+    return _short_as_name(text) if len(text) <= LONGEST_NAME else unaccented(stem_words(fold(text)))
+
+
+@lru_cache(maxsize=2048)  # each turn compares the same names, with the words of its question
+def _short_as_name(text: str) -> str:
     return unaccented(stem_words(fold(text)))
 
 

@@ -111,18 +111,15 @@ class Inventory:
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self.folder = folder
+        self.folder, self.path = folder, folder / FILE_NAME
+        # Each turn looks at the same files, and making their paths takes longer than that.
+        self._paths: dict[str, Path] = {}
         self._clock = clock
         self._known: set[str] = set()
         # Stores that held no data at the last look at all of the home; None before the first one.
         self._unused: list[str] | None = None
         self._file = FileValue[dict[str, float]]()
         self._blank: dict[Path, FileValue[bool]] = {}
-
-    @property
-    def path(self) -> Path:
-        """The file of the inventory."""
-        return self.folder / FILE_NAME
 
     def record(self) -> None:
         """Enter the stores that hold data now."""
@@ -161,8 +158,11 @@ class Inventory:
             own = users + "/"  # the person at home
         lost = []
         for name, since in sorted(known.items()):
-            of_other = own and name.startswith(users) and not name.startswith(own)
-            if not of_other and self._is_lost(path := self.folder / name):
+            if own and name.startswith(users) and not name.startswith(own):
+                continue
+            if (path := self._paths.get(name)) is None:
+                path = self._paths[name] = self.folder / name
+            if self._is_lost(path):
                 lost.append(LostStore(name, path, since))
         return lost
 

@@ -187,10 +187,9 @@ class Fts5Reader:
             for at in range(0, len(parts), MAX_LOOK_UPS):
                 size = len(asked) // len(parts)
                 sql = " UNION ALL ".join(parts[at : at + MAX_LOOK_UPS])
-                for number, *row in self._database.execute(
-                    sql, asked[at * size : (at + MAX_LOOK_UPS) * size]
-                ):
-                    rows[number].append(tuple(row))
+                found = self._database.execute(sql, asked[at * size : (at + MAX_LOOK_UPS) * size])
+                for row in found.fetchall():
+                    rows[row[0]].append(tuple(row)[1:])
             if not parts:
                 break
         return rows
