@@ -290,7 +290,7 @@ def flag_entries(
     before = ""
     for entry in entries:
         flag = flag_entry(target, entry, limit, scan)
-        if flag is None and not allows(entry) and (threat := split_threat(before, entry, scan)):
+        if flag is None and (threat := split_threat(before, entry, scan)) and not allows(entry):
             message = f"together with the entry before it, {threat.message}"
             flag = FlaggedEntry(target, entry, threat.id, message)
         if flag is None:
