@@ -12,7 +12,7 @@ import importlib
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import importlib_metadata
 import pluggy
+from msgspec import Struct, structs
 
 from hermes_core.config import Config
 from hermes_core.contract.extensions import (
@@ -67,8 +68,7 @@ _TAKEN_NOUNS = frozenset(
 _MARK = f"{PROJECT}_impl"
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
+class Extension(Struct, frozen=True):
     """One extension, as `hermes-memory extensions` lists it.
 
     Attributes:
@@ -86,7 +86,7 @@ class Extension:
     reason: str = ""
     remedy: str = ""
     adds: tuple[str, ...] = ()
-    hook: pluggy.HookRelay | None = field(default=None, repr=False, compare=False)
+    hook: pluggy.HookRelay | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON data."""
@@ -372,26 +372,26 @@ def _load(point: importlib_metadata.EntryPoint, control: LoadControl, owner: str
     extension = Extension(point.name, distribution, version)
     if refusal := control.refusal(point.name, distribution):
         remedy = "change extensions.allow or extensions.block"
-        return replace(extension, state="blocked", reason=refusal, remedy=remedy)
+        return structs.replace(extension, state="blocked", reason=refusal, remedy=remedy)
     known = KNOWN_EXTENSIONS.get(point.name)
     if owner is None and known and point.dist and normalise(distribution) != known.distribution:
         owner = known.distribution
     if owner is not None:
         reason = f"its name is the one of an extension of {owner or 'another distribution'}"
         remedy = f"uninstall {distribution}, or name it in extensions.block"
-        return replace(extension, state="failed", reason=reason, remedy=remedy)
+        return structs.replace(extension, state="failed", reason=reason, remedy=remedy)
     if reason := _other_version(distribution, version):
         remedy = f"install both from one place: {install_remedy(normalise(distribution))}"
-        return replace(extension, state="failed", reason=reason, remedy=remedy)
+        return structs.replace(extension, state="failed", reason=reason, remedy=remedy)
     loaded = call_foreign(lambda: _register(point.load(), point.name))
     if isinstance(loaded, ForeignError):
         fault = loaded.error
         if isinstance(fault, ConfigError):
-            return replace(extension, state="failed", reason=fault.message, remedy=fault.remedy)
+            return structs.replace(extension, state="failed", reason=fault.message, remedy=fault.remedy)
         remedy = "upgrade or reinstall it; hermes-memory --debug shows the traceback"
-        return replace(extension, state="failed", reason=str(loaded), remedy=remedy)
+        return structs.replace(extension, state="failed", reason=str(loaded), remedy=remedy)
     manager, adds = loaded
-    return replace(extension, adds=adds, hook=manager.hook)
+    return structs.replace(extension, adds=adds, hook=manager.hook)
 
 
 def _other_version(distribution: str, version: str) -> str:

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import importlib_metadata
+from msgspec import Struct
 
 from hermes_core.contract.extensions import ForeignLoader
 from hermes_core.contract.hooks import PROJECT
@@ -76,8 +76,7 @@ _lock = threading.Lock()
 _loading: ContextVar[bool] = ContextVar("loading_a_provider", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedProvider:
+class LoadedProvider(Struct, frozen=True):
     """A provider that can be constructed.
 
     Attributes:

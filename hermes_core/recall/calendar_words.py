@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from hermes_core.recall.tokens import dense_runs
 
@@ -66,8 +67,7 @@ _BEFORE_MONTH = (
 _DAY = r"\b(?P<day>"
 
 
-@dataclass(frozen=True, slots=True)
-class CalendarTime:
+class CalendarTime(Struct, frozen=True):
     """A time that a text names by words, such as one week ago.
 
     Attributes:

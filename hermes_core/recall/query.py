@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hermes_core.recall.dates import When, asks_for_anything, read_times
 from hermes_core.recall.forms import irregular_forms, similar_words
@@ -74,8 +76,7 @@ _SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """A word, or a gram (one or two characters of a script without spaces between words), to look up in an index.
 
     Attributes:
@@ -93,8 +94,7 @@ class Term:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """A word of a condition; a phrase if `phrase` is True; the beginning of a word if `prefix` is True."""
 
     text: str
@@ -102,8 +102,7 @@ class Leaf:
     prefix: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A part of a condition that joins its operands by AND or OR, or negates its single operand by NOT."""
 
     operator: Operator
@@ -113,8 +112,7 @@ class Node:
 Expression = Leaf | Node
 
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
+class Analysis(Struct, frozen=True):
     """A question after reading, as `analyse` returns it.
 
     Attributes:

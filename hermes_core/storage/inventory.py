@@ -14,9 +14,10 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from hermes_core.errors import StorageError
 from hermes_core.storage.files import FileValue, ensure_folder, locked, sync_folder, write_atomic
@@ -52,8 +53,7 @@ _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 _BOOKKEEPING = frozenset({"schema_migrations", "state_meta", "outbox_totals"})
 
 
-@dataclass(frozen=True, slots=True)
-class LostStore:
+class LostStore(Struct, frozen=True):
     """A store that held data and is empty or missing now.
 
     Attributes:
