@@ -148,7 +148,8 @@ class Inventory:
         """Return the stores that held data and are empty or missing now.
 
         Args:
-            user_folder: Folder of notes; those of other users are left out. None for all users.
+            user_folder: Folder of notes. Notes of other users are left out, and origins, whose loss `NoteOrigins.read`
+                reports. None for the stores of all users.
         """
         known: dict[str, float | None] = {**self._entries()}
         if STATE_DB not in known and (self.folder / STATE_DB).exists():
@@ -158,7 +159,9 @@ class Inventory:
             own = users + "/"  # the person at home
         lost = []
         for name, since in sorted(known.items()):
-            if own and name.startswith(users) and not name.startswith(own):
+            if own and (
+                name.endswith(f"/{ORIGINS}") or (name.startswith(users) and not name.startswith(own))
+            ):
                 continue
             if (path := self._paths.get(name)) is None:
                 path = self._paths[name] = self.folder / name
