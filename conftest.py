@@ -92,15 +92,16 @@ def read_metadata_once() -> None:
     installed = Path(sysconfig.get_path("purelib"))
     read_text = PathDistribution.read_text
 
-    def is_installed(distribution: PathDistribution) -> bool:
-        return isinstance(distribution._path, Path) and distribution._path.parent == installed
+    @cache  # asked of hundreds of packages for each memory
+    def is_installed(path: Any) -> bool:
+        return isinstance(path, Path) and path.parent == installed
 
     @cache
     def text_of(path: Path, filename: str) -> str | None:
         return read_text(PathDistribution(path), filename)
 
     def read_text_once(self: PathDistribution, filename: str | os.PathLike[str]) -> str | None:
-        return text_of(self._path, str(filename)) if is_installed(self) else read_text(self, filename)
+        return text_of(self._path, str(filename)) if is_installed(self._path) else read_text(self, filename)
 
     # Of the time that a memory takes to open, the mail parser of the standard library had a tenth.
     parse = PathDistribution.metadata.fget
@@ -110,7 +111,7 @@ def read_metadata_once() -> None:
         return parse(PathDistribution(path))
 
     def metadata_once(self: PathDistribution) -> Any:
-        return metadata_of(self._path) if is_installed(self) else parse(self)
+        return metadata_of(self._path) if is_installed(self._path) else parse(self)
 
     PathDistribution.read_text = read_text_once  # type: ignore[method-assign]
     PathDistribution.metadata = property(metadata_once)  # type: ignore[assignment]
