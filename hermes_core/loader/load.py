@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -52,7 +51,7 @@ from hermes_core.loader.extensions import Extensions
 from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
 from hermes_core.loader.foreign import ForeignHost
-from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
+from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout, loading
 from hermes_core.loader.variables import call_with_stored_variables, unset_variables
 from hermes_core.packages import OWN_PACKAGES
 
@@ -69,11 +68,6 @@ _CODE_FAULTS = (
 )
 
 _REQUIRED_MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
-
-# Providers are loaded one at a time, because providers written for Hermes Agent read the process environment.
-_lock = threading.Lock()
-# A provider may load another provider while it is loaded: the inner load must not wait for the outer one.
-_loading: ContextVar[bool] = ContextVar("loading_a_provider", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +183,7 @@ def load_observers(
             validate(observer)
             return observer
 
-        made = _call_loading(f"observer {point.name}: {point.value}", load, LOAD_TIMEOUT_S)
+        made = call_with_timeout(f"observer {point.name}: {point.value}", load, LOAD_TIMEOUT_S)
         if isinstance(made, ForeignError | StillRunning):
             reason = (
                 f"loading it has not ended after {made.seconds:.0f} s"
@@ -210,14 +204,6 @@ def declared_settings(provider: object) -> tuple[Field, ...]:
     return () if isinstance(declared, ForeignError) else tuple(f for f in declared if isinstance(f, Field))
 
 
-def _call_loading(label: str, function: Callable[[], Any], timeout: float) -> Any:
-    token = _loading.set(True)
-    try:
-        return call_with_timeout(label, function, timeout)
-    finally:
-        _loading.reset(token)
-
-
 def _load_candidate(
     place: ProviderCandidate,
     home: HermesHome,
@@ -232,11 +218,10 @@ def _load_candidate(
             f"provider {place.name!r} is not loaded: {refusal}", "change providers.allow or providers.block"
         )
     with ExitStack() as stack:
-        if not _loading.get():
-            stack.enter_context(_lock)
+        stack.enter_context(loading())
         if place.kind == "hermes_agent":
             stack.enter_context(foreign.require(place.name).surroundings(home.path, sessions))
-        loaded = _call_loading(
+        loaded = call_with_timeout(
             f"{place.name}: {place.value or place.path}", partial(_load, place, home, name, foreign), timeout
         )
     if isinstance(loaded, StillRunning):
