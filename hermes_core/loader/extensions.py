@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import importlib
 import logging
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, Literal, TypeVar, cast
@@ -53,6 +53,8 @@ from hermes_core.packages import (
 logger = logging.getLogger(__name__)
 
 ExtensionState = Literal["active", "failed", "blocked", "missing"]
+
+_Hooks = tuple[pluggy.PluginManager, tuple[str, ...]]
 
 Entry = TypeVar("Entry", bound=Named)
 
@@ -156,7 +158,7 @@ class Extensions:
     def call(self, hook: str, **arguments: Any) -> Iterator[tuple[Extension, Any]]:
         """Yield each active extension whose `hook` answers, with the answer. Leave out those that raise."""
         for extension in self._having(hook):
-            answer = call_foreign(lambda: getattr(extension.hook, hook)(**arguments))  # noqa: B023  called now
+            answer = call_foreign(getattr(extension.hook, hook), **arguments)
             if isinstance(answer, ForeignError):
                 self._note_fault(extension, hook, answer)
                 continue
@@ -225,7 +227,7 @@ class Extensions:
 
     def _rows(self, extension: Extension, hook: str, answer: Any) -> list[Any]:
         """Return the rows of an answer. A generator runs here, so that it is guarded here."""
-        rows = call_foreign(lambda: list(answer))
+        rows: list[Any] | ForeignError = call_foreign(list, answer)
         if isinstance(rows, ForeignError):
             self._note_fault(extension, hook, rows)
             return []
@@ -247,9 +249,7 @@ class Extensions:
         entries: dict[str, Entry] = {}
         for extension in self._having(hook):
             registrations = Registrations[Entry]()
-            answer = call_foreign(
-                lambda: getattr(extension.hook, hook)(**{argument: registrations})  # noqa: B023  called now
-            )
+            answer = call_foreign(getattr(extension.hook, hook), **{argument: registrations})
             if isinstance(answer, ForeignError):
                 self._note_fault(extension, hook, answer)
             for name, entry in registrations.entries.items():
@@ -328,18 +328,17 @@ def load_extensions(
     """
     rules, control = config.extensions, LoadControl.of(config.extensions)
     rank = {name: position for position, name in enumerate(rules.order)}
-    rows: list[tuple[tuple[int, str, bool], Extension, importlib_metadata.EntryPoint]] = []
+    rows: list[tuple[int, str, bool, int, Extension, importlib_metadata.EntryPoint]] = []
     for point in installed_entry_points() if entry_points is None else entry_points:
         if point.group == EXTENSION_GROUP:
             distribution, version = name_and_version(point.dist.read_text) if point.dist else ("", "")
             is_stranger = normalise(distribution) not in OWN_PACKAGES
-            place = rank.get(point.name, len(rank)), point.name, is_stranger
-            rows.append((place, Extension(point.name, distribution, version), point))
-    rows.sort(key=lambda row: row[0])
+            one = Extension(point.name, distribution, version)
+            rows.append((rank.get(point.name, len(rank)), point.name, is_stranger, len(rows), one, point))
     core = program_version() if rows else ""
     owners: dict[str, str] = {}
     known: list[Extension] = []
-    for (_, _, is_stranger), one, point in rows:
+    for _, _, is_stranger, _, one, point in sorted(rows):  # the fourth differs in all rows
         owner = owners.get(one.name)
         if owner is None and is_stranger and point.dist and one.name in KNOWN_EXTENSIONS:
             owner = KNOWN_EXTENSIONS[one.name].distribution
@@ -459,9 +458,12 @@ def _lacks(value: str, hook: str) -> bool:
 
 def _imported(extension: Extension, point: importlib_metadata.EntryPoint) -> Extension:
     """Return the extension with its hooks, or with the reason for which it can't be used."""
-    loaded = call_with_timeout(
-        f"extension {point.value}", lambda: _register(point.load(), point.name), IMPORT_TIMEOUT_S
-    )
+    loaded: _Hooks | ForeignError | StillRunning
+    known = _registered.get(point.value)
+    if known is not None and known[0] is sys.modules.get(point.value):
+        loaded = known[1]
+    else:
+        loaded = call_with_timeout(f"extension {point.value}", partial(_register, point), IMPORT_TIMEOUT_S)
     failed = replace(extension, point=None, state="failed")
     if isinstance(loaded, StillRunning):
         reason = f"importing it has not ended after {loaded.seconds:.0f} s and is left behind"
@@ -487,20 +489,17 @@ def _other_version(version: str, core: str) -> str:
     )
 
 
-def _register(value: Any, name: str) -> tuple[pluggy.PluginManager, tuple[str, ...]]:
-    """Return a pluggy manager with the extension, and the names of its hooks. Raises `ConfigError` for a wrong mark."""
-    if isinstance(value, ModuleType):
-        return _register_module(value, name)
-    return _register_object(value() if isinstance(value, type) else value, name)
+# Modules that were registered in this process, since each memory that is opened needs some of them.
+_registered: dict[str, tuple[ModuleType, _Hooks]] = {}
 
 
-@functools.cache
-def _register_module(module: ModuleType, name: str) -> tuple[pluggy.PluginManager, tuple[str, ...]]:
-    """Register a module once in a process, since each memory that is opened loads all extensions."""
-    return _register_object(module, name)
+def _register(point: importlib_metadata.EntryPoint) -> _Hooks:
+    """Import an extension. Return a pluggy manager with it, and the names of its hooks.
 
-
-def _register_object(plugin: Any, name: str) -> tuple[pluggy.PluginManager, tuple[str, ...]]:
+    Raises `ConfigError` for a wrong mark.
+    """
+    value = point.load()
+    plugin = value() if isinstance(value, type) else value
     marked = [attribute for attribute in dir(plugin) if hasattr(getattr(plugin, attribute, None), _MARK)]
     for attribute in marked:
         if attribute not in EXTENSION_HOOKS:
@@ -512,8 +511,11 @@ def _register_object(plugin: Any, name: str) -> tuple[pluggy.PluginManager, tupl
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(ExtensionHooks)
     try:
-        manager.register(plugin, name)
+        manager.register(plugin, point.name)
     except pluggy.PluginValidationError as exc:
         # The reason stands after the lines that name the plugin, the hook and the definition.
         raise ConfigError(" ".join(str(exc).split()), "correct the parameters of the hook") from exc
-    return manager, tuple(hook for hook in EXTENSION_HOOKS if hook in marked)
+    hooks = manager, tuple(hook for hook in EXTENSION_HOOKS if hook in marked)
+    if isinstance(value, ModuleType):
+        _registered[point.value] = value, hooks
+    return hooks

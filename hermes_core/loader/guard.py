@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 logger = logging.getLogger(__name__)
 
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
@@ -33,13 +34,15 @@ class StillRunning(NamedTuple):
     seconds: float
 
 
-def call_foreign(function: Callable[[], Result]) -> Result | ForeignError:
+def call_foreign(
+    function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
+) -> Result | ForeignError:
     """Call foreign code and return its result, or its exception as a `ForeignError`.
 
     SystemExit is caught too: a plugin must not end the program. Only KeyboardInterrupt passes.
     """
     try:
-        return function()
+        return function(*args, **kwargs)
     except KeyboardInterrupt:
         raise
     except BaseException as exc:

@@ -39,6 +39,7 @@ from hermes_core.loader.discover import (
     BUNDLED,
     ProviderCandidate,
     ProviderEntry,
+    bundled_candidate,
     discover,
     folder_fault,
     name_owner,
@@ -128,8 +129,13 @@ def load_provider(
     """
     control = control or LoadControl.of_home(home)
     foreign = ForeignHost(home, extensions)
-    candidates = discover(home, entry_points, foreign)
-    places = select(candidates, name)
+    points = list(installed_entry_points() if entry_points is None else entry_points)
+    candidates: list[ProviderCandidate] = []
+    if bundled := bundled_candidate(name, points):
+        places = [bundled]
+    else:
+        candidates = discover(home, points, foreign)
+        places = select(candidates, name)
     if not places:
         raise not_found(name, candidates, folder_fault(home, name.strip()))
     errors: list[ProviderError] = []
@@ -200,8 +206,9 @@ def load_observers(
 
 def declared_settings(provider: object) -> tuple[Field, ...]:
     """Return the settings that a provider, or a class of providers, declares."""
-    declared = call_foreign(lambda: tuple(getattr(provider, "settings", ())))
-    return () if isinstance(declared, ForeignError) else tuple(f for f in declared if isinstance(f, Field))
+    declared = call_foreign(getattr, provider, "settings", ())
+    fields = call_foreign(tuple, declared)
+    return () if isinstance(fields, ForeignError) else tuple([f for f in fields if isinstance(f, Field)])
 
 
 def _load_candidate(
@@ -217,8 +224,7 @@ def _load_candidate(
         raise ProviderBlocked(
             f"provider {place.name!r} is not loaded: {refusal}", "change providers.allow or providers.block"
         )
-    with ExitStack() as stack:
-        stack.enter_context(loading())
+    with loading(), ExitStack() as stack:
         if place.kind == "hermes_agent":
             stack.enter_context(foreign.require(place.name).surroundings(home.path, sessions))
         loaded = call_with_timeout(
@@ -406,7 +412,7 @@ def _provider_classes(module: ModuleType) -> list[type]:
     """
     # Some packages export their classes lazily, with a `__getattr__` and a `__dir__` that names them.
     names = sorted({*vars(module), *dir(module)})
-    values = (call_foreign(partial(getattr, module, name, None)) for name in names)
+    values = [call_foreign(getattr, module, name, None) for name in names]
     classes = [value for value in values if isinstance(value, type) and _is_provider(value)]
     concrete = [c for c in classes if not inspect.isabstract(c)]
     leaves = [c for c in concrete if not any(other is not c and issubclass(other, c) for other in concrete)]
@@ -439,7 +445,8 @@ def _missing_members(value: object) -> list[str]:
 
 def _check_name(place: ProviderCandidate, provider: object, wanted: str) -> None:
     """Refuse a provider with a reserved name, or that does not have the name which was searched for."""
-    name = call_foreign(lambda: str(getattr(provider, "name", "")))
+    named = call_foreign(getattr, provider, "name", "")
+    name = named if isinstance(named, ForeignError) else call_foreign(str, named)
     if isinstance(name, ForeignError):
         raise ProviderInvalid(f"provider {place.name!r} can't say its name: {name}")
     owner = name_owner(name)
