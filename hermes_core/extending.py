@@ -41,14 +41,16 @@ DOCUMENTED: dict[str, str] = {
     "safety.origin": "RANKS Reading as_origin current_reading in_scope lowest may_command origin_of_text report_result",
     "origins": "is_said message_origin",
     "safety.fence": "build_memory_context_block clean_result without_context",
-    "safety.scan": "Scan first_threat",
+    "safety.scan": "Scan first_threat invisible_characters",
+    "safety.neutral": "neutralize",
     "safety.redact": "looks_like_key redact_value secrets_in",
     "safety.templates": "without_turns",
     "safety.terminal": "counted escape_controls escape_hidden hanging",
     "storage.verdicts": "CONTEXT_FILES MAX_FILE_CHARS ScannedText Verdicts find_context_file read_for_prompt",
     "safety.json_size": "JsonTooLarge parse_json",
     # Values that methods of `Memory`, `MemoryStore`, `SessionStore` and the functions of `hermes_core` take and return.
-    "curated.document": "FlaggedEntry NotesUsage entry_fault entry_handle join_entries measure split_entries",
+    "curated.document": "FlaggedEntry NotesUsage entry_fault entry_handle join_entries measure normalize_entry split_entries "
+    "split_threat",
     "curated.edits": "Operation",
     "curated.journal": "NoteVersion",
     "curated.store": "DataNote Result TARGETS changed_something",
@@ -85,10 +87,9 @@ DOCUMENTED: dict[str, str] = {
 """Names with a page in the reference, by module. A release note says when one changes."""
 
 NAMES: dict[str, str] = {
-    "agent": "cli.review.ReviewDialog cli.sessions.print_hits curated.document.normalize_entry curated.edits.Edit "
-    "curated.edits.apply health.files.notice_findings manager.at_exit manager.call.attempt "
-    "manager.call.ends_program manager.providers.schema_fault safety.neutral.neutralize "
-    "safety.scan.invisible_characters sessions.lineage.clean_title storage.chain.ChainReport "
+    "agent": "cli.review.ReviewDialog cli.sessions.print_hits curated.edits.Edit curated.edits.apply "
+    "health.files.notice_findings manager.at_exit manager.call.attempt manager.call.ends_program "
+    "manager.providers.schema_fault sessions.lineage.clean_title storage.chain.ChainReport "
     "storage.chain.EventChain storage.chain.text_digest storage.inventory.Inventory storage.inventory.ORIGINS "
     "storage.sqlite.SCHEMA_1",
     "archive": "curated.journal.NoteJournal curated.journal.PORTABLE_COLUMNS memory.account_of "
@@ -99,7 +100,6 @@ NAMES: dict[str, str] = {
     "loader.entry_points.normalise loader.folder_import.FOLDER_PACKAGE loader.load.load_folder "
     "loader.requirements.missing_packages loader.sources.module_path loader.sources.python_files "
     "loader.sources.read_source packages.OWN_PACKAGES packages.install_words",
-    "openclaw": "curated.document.split_threat",
     "postgresql": "curated.journal.CHANGES curated.journal.EVENTS curated.journal.NoteJournal curated.journal.journal_database "
     "curated.origins.newest_origins outbox.recovery.outbox_of_home sessions.maintenance.exclusive "
     "sessions.records.MEMORY_TOOLS sessions.schema.MAY_BE_LOWER sessions.search.index "
@@ -108,6 +108,8 @@ NAMES: dict[str, str] = {
     "storage.sqlite.database_files",
     "semantic": "sessions.search.index.note_change",
     "telemetry": "manager.call.attempt",
+    "testing": "loader.discover.discover loader.discover.select loader.load.not_found manager.call.CallResult "
+    "manager.plugins.implemented_hooks manager.plugins.register_provider packages.install_words",
     "ui": "sessions.tool.SessionSearchTool",
 }
 """Inner names by the extension of this project that uses them. They may change in any release."""

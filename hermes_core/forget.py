@@ -8,8 +8,9 @@ import json
 import shutil
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct, structs
 
 from hermes_core.contract.values import Session, parse_outside_id
 from hermes_core.curated.store import TARGETS, MemoryStore
@@ -19,8 +20,7 @@ from hermes_core.memory import Memory
 from hermes_core.sessions import maintenance
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetReport:
+class ForgetReport(Struct, frozen=True):
     """Report of a deletion, or of what a dry run would delete.
 
     Attributes:
@@ -99,7 +99,7 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
             for part in absent.values()
         ]
         if dry_run:
-            return dataclasses.replace(report, remaining=tuple(unerased))
+            return structs.replace(report, remaining=tuple(unerased))
         turns = sum(_forget_session(memory, dataclasses.replace(speaker, id=row["id"])) for row in rows)
         for target in TARGETS:
             if stored and _is_of_user(own, target):

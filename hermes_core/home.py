@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from hermes_core.errors import ConfigError
 
@@ -43,8 +44,7 @@ FOLDER_PREFIX = "folder:"
 """Prefix of a `memory.provider` that chooses a plugin folder, also if its name is that of a bundled provider."""
 
 
-@dataclass(frozen=True, slots=True)
-class HermesHome:
+class HermesHome(Struct, frozen=True):
     """A HERMES_HOME. `path` is absolute; `profile` is "default" for the home itself."""
 
     path: Path

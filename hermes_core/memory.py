@@ -5,7 +5,6 @@ The agent, the command line, the MCP server and other hosts call `open_memory`.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import time
@@ -14,6 +13,8 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
+
+from msgspec import structs
 
 from hermes_core.config import Config, load_config, override_config
 from hermes_core.config.keys import COMPOSITE, RecallConfig, TelemetryConfig
@@ -370,8 +371,8 @@ class Memory(MemoryTurns):
                 if (
                     health.state == "idle" and entry.state == "active"
                 ):  # chosen, and no session started it yet
-                    return dataclasses.replace(entry, notes=notes)
-                return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=notes)
+                    return structs.replace(entry, notes=notes)
+                return structs.replace(entry, state=health.state, reason=health.reason, notes=notes)
         return entry
 
 

@@ -22,7 +22,6 @@ from urllib.parse import unquote, urlsplit
 import importlib_metadata
 
 CORE = "hermes-memory-core"
-TESTING = "hermes-memory-testing"
 
 
 _NAME_OR_VERSION = re.compile(r"^(Name|Version):[ \t]*(.*\S)", re.MULTILINE)
@@ -147,7 +146,7 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
     "semantic": KnownExtension("hermes-memory-semantic", "search of past sessions by meaning"),
     "telemetry": KnownExtension("hermes-memory-telemetry", "OpenTelemetry spans and metrics of memory"),
     "testing": KnownExtension(
-        TESTING,
+        "hermes-memory-testing",
         "conformance tests for providers and hosts, and a template for a provider or an extension",
         {
             "providers new": "Make a package for a provider of your own.",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from hermes_core.actions.notes import session_of_user
 from hermes_core.contract.values import MemoryTarget, Session
@@ -38,8 +39,7 @@ def keep_text(memory: Memory, store: MemoryStore, target: MemoryTarget, text: st
     return place
 
 
-@dataclass(frozen=True, slots=True)
-class NotesFile:
+class NotesFile(Struct, frozen=True):
     """One file of notes in a folder, and the store of its notes.
 
     `key` is its path in the folder; `session` is one of its owner.
@@ -51,8 +51,7 @@ class NotesFile:
     session: Session
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedFile:
+class ImportedFile(Struct, frozen=True):
     """Result of the import of one file: its path in the folder, and the result of the store."""
 
     file: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, parse_outside_id
 from hermes_core.curated.document import entry_handle
@@ -53,8 +54,7 @@ def deliver(memory: Memory, session: Session) -> str:
     return f"{memory.selected!r} has not taken it within {DELIVERY_TIMEOUT_S:g} s; it waits in the outbox and is sent later"
 
 
-@dataclass(frozen=True, slots=True)
-class ShownNote:
+class ShownNote(Struct, frozen=True):
     """One entry with its origin: who or what it comes from, when and in which session it was written.
 
     `confirmed` is the origin before a person confirmed the text; "" if nobody had to. `waits` is True if the origin keeps
@@ -93,8 +93,7 @@ def notes_with_origins(curated: MemoryStore, target: MemoryTarget, entries: Iter
     return notes
 
 
-@dataclass(frozen=True, slots=True)
-class NoteResult:
+class NoteResult(Struct, frozen=True):
     """The result of a change of the notes.
 
     Attributes:

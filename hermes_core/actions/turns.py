@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hermes_core.contract.values import Session
@@ -20,8 +19,7 @@ from hermes_core.sessions.turn_records import (
 GONE = "(removed since)"
 
 
-@dataclass(frozen=True, slots=True)
-class DailyCosts:
+class DailyCosts(Struct, frozen=True):
     """The tokens of one day; see `hermes_core.sessions.daily_usage.DailyUsage`."""
 
     day: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
+from msgspec import Struct
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.options import with_memory
@@ -16,8 +15,7 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted
 
 
-@dataclass(frozen=True, slots=True)
-class KnownPerson:
+class KnownPerson(Struct, frozen=True):
     """An id from outside, and whether it is the person at home."""
 
     id: str

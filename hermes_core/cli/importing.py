@@ -7,11 +7,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import click
+from msgspec import Struct, field
 
 from hermes_core.cli import Failure, extensions_of, home_of
 from hermes_core.cli.output import finish, print_result, progress_bar, wants_json
@@ -27,8 +28,7 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, hanging
 
 
-@dataclass(slots=True)
-class _Import:
+class _Import(Struct):
     """The import of several files, with what it brought and left out.
 
     Attributes:

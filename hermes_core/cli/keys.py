@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 
 import click
+from msgspec import Struct
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, print_done, print_result, print_table, warn
@@ -21,8 +21,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE_END = re.compile(r"\r?\n\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredKey:
+class StoredKey(Struct, frozen=True):
     """The name of a key in .env; `source` is "environment" if a variable of the environment comes before it."""
 
     name: str

@@ -10,11 +10,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import importlib_metadata
+from msgspec import Struct
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import json_option, print_document, warn
@@ -33,8 +33,7 @@ from hermes_core.setup.installer import NO_INSTALLER_REMEDY, is_own, pipx_enviro
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Installer:
+class Installer(Struct, frozen=True):
     """The program that installs. `command` comes before the verb, `options` after it."""
 
     name: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
+from msgspec import Struct, field
 
 from hermes_core.actions.approval import Approval, WaitingItem, named_item
 from hermes_core.actions.notes import deliver, session_of_user
@@ -28,8 +28,7 @@ from hermes_core.safety.origin import LOW_ORIGINS
 from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
 
 
-@dataclass(slots=True)
-class ReviewReport:
+class ReviewReport(Struct):
     """The result of a review: handles of what was accepted and rejected, and what still waits."""
 
     accepted: list[str] = field(default_factory=list)

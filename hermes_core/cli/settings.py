@@ -6,11 +6,12 @@ import contextlib
 import json
 import re
 import sys
-from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import (
@@ -44,8 +45,7 @@ from hermes_core.safety.redact import looks_like_key, redact, redact_value
 from hermes_core.safety.terminal import hanging, printable
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One key of config.yaml: its value, its default, and whether the file sets it."""
 
     key: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
+from msgspec import Struct, field
 
 from hermes_core.cli import Failure, extensions_of, home_of
 from hermes_core.cli.output import finish, print_result
@@ -24,8 +24,7 @@ from hermes_core.sessions.home_store import open_sessions
 from hermes_core.storage.inventory import lost_store
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedRecord:
+class VerifiedRecord(Struct, frozen=True):
     """Result of one record; `faults` is empty if it is whole.
 
     `readable` is False if the database is lost or damaged. `since` is the number of events by hash of `--hash`, for the

@@ -234,8 +234,7 @@ def _mapping(name: str, block: Any) -> Any:
 
 def stored_keys(home: HermesHome) -> frozenset[str]:
     """Return our keys that config.yaml sets; all others have their defaults. Raises `ConfigError`."""
-    with _yaml_errors():
-        data = yaml.load(read_utf8(home.config_yaml, ConfigError), _LenientLoader) or {}
+    data = _plain_data(config_text(home)) or {}
     named = {
         f"{block}.{name}" for block, values in data.items() if isinstance(values, dict) for name in values
     }
@@ -262,8 +261,7 @@ def stored_value(home: HermesHome, key: str) -> Any:
 
     Raises `ConfigError` for a file that can't be read.
     """
-    with _yaml_errors():
-        value = yaml.load(read_utf8(home.config_yaml, ConfigError), _LenientLoader)
+    value = _plain_data(config_text(home))
     for name in key.split("."):
         if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
             value = value[int(name)]
@@ -314,12 +312,10 @@ class _ConfigReader:
         """Return the block's values as an instance of its class."""
         if name not in self._top or not _has_content(self._top[name][1]):
             return cls()
-        if name == "model" and isinstance(self._top[name][1], yaml.ScalarNode):
-            # Other programs that share the file write the model's name alone.
-            return cls(name=str(self._top[name][1].value))
-        if name == "storage" and isinstance(self._top[name][1], yaml.ScalarNode):
-            self.configured.add(_STORAGE_URL)
-            return cls(url=str(self._top[name][1].value))
+        if name in _SHORT_KEYS and isinstance(self._top[name][1], yaml.ScalarNode):
+            if name == "storage":
+                self.configured.add(_STORAGE_URL)
+            return cls(**{_SHORT_KEYS[name]: str(self._top[name][1].value)})
         pairs = self._pairs(self._top[name][1], name)
         if name == "enabled_toolsets":
             return cls(platforms=self._toolsets(pairs))
@@ -429,14 +425,8 @@ def _misplaced(name: str, node: Any) -> str:
     """Return the key that a name at the top of the file means, "" if it is a block or not ours."""
     if name in BLOCKS or isinstance(node, yaml.MappingNode):
         return ""
-    return next(
-        (
-            key
-            for key in (name, *(f"{block}.{name}" for block in ("memory", "identity", "recall", "model")))
-            if key in KEYS
-        ),
-        "",
-    )
+    places = (name, *(f"{block}.{name}" for block in ("memory", "identity", "recall", "model")))
+    return next((key for key in places if key in KEYS), "")
 
 
 @contextlib.contextmanager
@@ -451,14 +441,12 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
         parse_config(found)
         old = found.replace("\r\n", "\n")
         editor, tree = _round_trip(old)
-        with _yaml_errors():
-            plain = yaml.load(old, _LenientLoader) or {}
+        plain = _plain_data(old) or {}
         # Blocks that share values by an anchor change one by one here, so that the change of another shows below.
         plain = {key: dict(block) if isinstance(block, dict) else block for key, block in plain.items()}
         yield tree, plain
         new = _with_comments(old, _dump(editor, tree, old)) if plain else old
-        with _yaml_errors():
-            unharmed = _with_empty_blocks(yaml.load(new, _LenientLoader) or {}) == _with_empty_blocks(plain)
+        unharmed = _with_empty_blocks(_plain_data(new) or {}) == _with_empty_blocks(plain)
         parse_config(new)
         if not unharmed:
             raise ConfigError(
@@ -513,9 +501,8 @@ def _dump(editor: Any, tree: Any, old: str) -> str:
     editor.dump(tree, buffer)
     # Below a comment, ruamel writes a block that became empty at the beginning of a line, where it is no YAML.
     new = buffer.getvalue().replace("\n{}\n", "\n")
-    with _yaml_errors():
-        if yaml.load(old, _LenientLoader) is not None:
-            return new
+    if _plain_data(old) is not None:
+        return new
     return f"{old.rstrip()}\n\n{new}" if old.strip() else new
 
 
@@ -607,6 +594,12 @@ def _yaml_errors(line: int = 0) -> Iterator[None]:
     except (yaml.YAMLError, *_CONVERSION_ERRORS) as exc:
         place = f" line {line}" if line else ""
         raise ConfigError(f"config.yaml{place} can't be read: {_one_line(exc)}", "correct the YAML") from exc
+
+
+def _plain_data(text: str) -> Any:
+    """Return what a text of YAML holds, also in blocks of other programs. Raises `ConfigError`."""
+    with _yaml_errors():
+        return yaml.load(text, _LenientLoader)
 
 
 def _has_content(node: Any) -> bool:

@@ -172,10 +172,8 @@ def _shown(field: Field, raw: Any) -> str:
         return "***"
     try:
         text = str(raw) if isinstance(raw, datetime.date) else repr(raw)
-    except (
-        ValueError,
-        RecursionError,
-    ):  # a number of more digits, or a list that is deeper, than Python writes
+    except (ValueError, RecursionError):
+        # A number with more digits, or a list with more levels, than Python writes.
         return "a value that is too large"
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
 

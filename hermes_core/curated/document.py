@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, field
 
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.safety.lookalikes import is_ignorable, skeleton
@@ -70,8 +71,7 @@ class NotesUsage(NamedTuple):
         return f"{self.used * 100 // self.limit}% — {self.used:,}/{self.limit:,} chars"
 
 
-@dataclass(frozen=True, slots=True)
-class NoteFileContent:
+class NoteFileContent(Struct, frozen=True):
     """Parsed content of a file: its entries in order. If the file can't be used, `conflict` is the reason.
 
     `canonical` is True if `join_entries(entries)` gives exactly the bytes of the file, so that rewriting loses no
@@ -202,8 +202,7 @@ def entry_handle(entry: str) -> str:
 # ------------------------------------------------------------------ system prompt
 
 
-@dataclass(frozen=True, slots=True)
-class FlaggedEntry:
+class FlaggedEntry(Struct, frozen=True):
     """Entry that no model may see, with the id of the violated rule and the reason. The entry stays on disk."""
 
     target: MemoryTarget
@@ -231,8 +230,7 @@ class FlaggedEntry:
         return f"[withheld {self.handle}: {self.id}. Use this handle as old_text to remove or replace it.]"
 
 
-@dataclass(frozen=True, slots=True)
-class NotesSnapshot:
+class NotesSnapshot(Struct, frozen=True):
     """Blocks of the notes for the system prompt, by target, as they were at one moment.
 
     A target without entries has no block. `base` is the block of the shared base, "" if there is none.
@@ -290,7 +288,7 @@ def flag_entries(
     before = ""
     for entry in entries:
         flag = flag_entry(target, entry, limit, scan)
-        if flag is None and not allows(entry) and (threat := split_threat(before, entry, scan)):
+        if flag is None and (threat := split_threat(before, entry, scan)) and not allows(entry):
             message = f"together with the entry before it, {threat.message}"
             flag = FlaggedEntry(target, entry, threat.id, message)
         if flag is None:

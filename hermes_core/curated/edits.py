@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hermes_core.contract.values import MemoryAction, MemoryWrite
 from hermes_core.curated.document import entry_handle, measure
@@ -27,8 +29,7 @@ _FOLDS = str.maketrans(
 _HANDLE = re.compile(r"entry:[0-9a-f]{8}")
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """Requested change of one entry.
 
     `content` is the new text, normalized. `old_text` identifies the entry: a fragment of it, its whole text or its
@@ -45,8 +46,7 @@ class Operation:
 EditRequest = Operation | MemoryWrite
 
 
-@dataclass(frozen=True, slots=True)
-class NoteChange:
+class NoteChange(Struct, frozen=True):
     """Change of one entry, as a part of an `Edit`.
 
     `operation` is the index of the operation in the call; `previous` is the whole entry that was replaced or removed.
@@ -58,8 +58,7 @@ class NoteChange:
     previous: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """Result of a call: all entries after it, and the changes that it made.
 
     `changes` is empty if nothing had to be changed.
@@ -69,8 +68,7 @@ class Edit:
     changes: tuple[NoteChange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Refusal of a call, which changed nothing. `error` is the reason.
 
     `for_person` is the reason in words for a person, who has no tool and no list of operations; "" if it is the same.

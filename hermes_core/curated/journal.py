@@ -19,9 +19,11 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field, structs
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import join_entries, parse_note_file, split_entries
@@ -84,8 +86,7 @@ PORTABLE_COLUMNS = (
 OnWrite = Callable[[MemoryWrite, Session], object]
 
 
-@dataclass(frozen=True, slots=True)
-class NoteVersion:
+class NoteVersion(Struct, frozen=True):
     """Change in the history of a file. `action` is add, replace, remove, batch, reset, undo, import, or edit (by hand).
 
     `before` and `after` are all entries of the file; `undoes` is the id of the change that an undo reverted. `writes` are
@@ -114,8 +115,7 @@ class NoteVersion:
         return tuple((Counter(self.before) - Counter(self.after)).elements())
 
 
-@dataclass(frozen=True, slots=True)
-class OpenNotes:
+class OpenNotes(Struct, frozen=True):
     """Content of a place whose change is planned. The lock of a file is held.
 
     `stored` is the text as it was read. `notice` reports an edit by hand that was just taken into the history.
@@ -197,7 +197,7 @@ class NoteJournal:
                 known = self._last_done(file.key)
                 if (known["fingerprint"] != stored.fingerprint) if known else not notes.canonical:
                     before = split_entries(known["after"]) if known else notes.entries
-                    opened = replace(opened, notice=self._adopt(opened, before, notes.canonical))
+                    opened = structs.replace(opened, notice=self._adopt(opened, before, notes.canonical))
             yield opened
 
     def write(
@@ -382,7 +382,7 @@ class NoteJournal:
                 # The imported changes take the next versions of the row.
                 opened.file.replace(join_entries(opened.entries), opened.stored, versions=len(new))
                 version = opened.stored.version
-                opened = replace(opened, stored=NoteText(opened.stored.data, version + len(new)))
+                opened = structs.replace(opened, stored=NoteText(opened.stored.data, version + len(new)))
             self._insert_imported(opened, new)
             last = self._last_done(opened.file.key)
             ends_alike = last["after"] == text if last else not opened.file.in_database

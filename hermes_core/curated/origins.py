@@ -10,8 +10,10 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from hermes_core.contract.values import Origin
 from hermes_core.errors import StorageError
@@ -30,8 +32,7 @@ def entry_hash(entry: str) -> str:
     return hashlib.sha256(entry.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class NoteOrigin:
+class NoteOrigin(Struct, frozen=True):
     """Origin of one entry.
 
     Attributes:
@@ -53,8 +54,7 @@ PERSON = NoteOrigin()
 UNKNOWN = NoteOrigin("import")
 
 
-@dataclass(frozen=True, slots=True)
-class OriginTable:
+class OriginTable(Struct, frozen=True):
     """Origins of entries by their hash. If the file can't be used, `fault` says why, and no entry counts as a person's."""
 
     entries: Mapping[str, NoteOrigin] = field(default_factory=dict)

@@ -11,11 +11,12 @@ import logging
 import os
 import re
 import stat
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from hermes_core.errors import MemoryConflict, StorageError
 from hermes_core.storage.files import (
@@ -45,8 +46,7 @@ class NotesChanged(StorageError):
     """Notes that another program changed since they were read. The change has to be planned anew."""
 
 
-@dataclass(frozen=True)
-class NoteText:
+class NoteText(Struct, frozen=True, dict=True):
     """The text of one place as it was read.
 
     Attributes:

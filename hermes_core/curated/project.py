@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from hermes_core.errors import StorageError
 from hermes_core.storage.files import locked, write_atomic
 
@@ -73,8 +75,7 @@ def repository_of(folder: Path) -> Repository | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class FolderKey:
+class FolderKey(Struct, frozen=True):
     """The key of the notes on a repository, as it was stored for a folder.
 
     Attributes:
@@ -88,8 +89,7 @@ class FolderKey:
     earlier: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKeys:
+class KnownKeys(Struct, frozen=True):
     """The stored keys.
 
     Attributes:

@@ -17,11 +17,13 @@ import time
 import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from msgspec import Struct, structs
 
 from hermes_core.config import load_config
 from hermes_core.config.profile import ProfileField
@@ -159,8 +161,7 @@ _WAITS = (
 _HANDED_ON = "The memory provider keeps this; the local file is unchanged. Do not repeat it."
 
 
-@dataclass(frozen=True, slots=True)
-class DataNote:
+class DataNote(Struct, frozen=True):
     """Note that is no part of the system prompt, because of its origin or because the scan flagged it.
 
     `flag` is the reason of the scan, or "". `waits` is True if a person can confirm the note.
@@ -579,7 +580,9 @@ class MemoryStore:
 
     def _may_command(self, origin: NoteOrigin) -> bool:
         # A note whose origin was lost may come from anywhere, also if imports are accepted.
-        accepted = origin.origin in self._accepted_origins and replace(origin, pinned=False) != UNKNOWN
+        accepted = (
+            origin.origin in self._accepted_origins and structs.replace(origin, pinned=False) != UNKNOWN
+        )
         return self._trust == "open" or may_command(origin.origin) or accepted
 
     @_read_once

@@ -7,8 +7,9 @@ import copy
 import json
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, get_args
+
+from msgspec.structs import replace
 
 from hermes_core.config.profile import ProfileField
 from hermes_core.contract.provider import MemoryProvider

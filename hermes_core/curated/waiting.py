@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session
 from hermes_core.curated.document import entry_handle
@@ -27,8 +28,7 @@ MAX_CHANGES = 1000
 _VERSIONS_AT_ONCE = 50
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingNote:
+class WaitingNote(Struct, frozen=True):
     """Note that stands in no system prompt until a person confirms exactly this text.
 
     Attributes:

@@ -12,8 +12,9 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from hermes_core.config import load_config
 from hermes_core.contract.values import ORIGIN_NAMES, Query, Session
@@ -42,8 +43,7 @@ from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import Memory, open_memory
 
 
-@dataclass(frozen=True, slots=True)
-class Examination:
+class Examination(Struct, frozen=True):
     """All findings of one run."""
 
     home: str

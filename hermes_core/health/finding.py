@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from hermes_core.errors import HermesError
 from hermes_core.safety.redact import redact
@@ -13,8 +15,7 @@ from hermes_core.safety.redact import redact
 FindingState = Literal["ok", "note", "warning", "failed", "fixed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """The state of `what`.
 
     ok       it works
@@ -31,11 +32,11 @@ class Finding:
     state: FindingState
     detail: str = ""
     remedy: str = ""
-    repair: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    repair: Callable[[], str] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "detail", redact(self.detail))
-        object.__setattr__(self, "remedy", redact(self.remedy))
+        force_setattr(self, "detail", redact(self.detail))
+        force_setattr(self, "remedy", redact(self.remedy))
 
     @property
     def failed(self) -> bool:

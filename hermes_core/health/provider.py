@@ -6,12 +6,12 @@ import contextlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import importlib_metadata
+from msgspec import Struct
 
 from hermes_core.config import Credentials
 from hermes_core.contract.hooks import POLICIES
@@ -44,8 +44,7 @@ FLUSH_TIMEOUT_S = 3.0
 LOG_LINES = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class SettingLine:
+class SettingLine(Struct, frozen=True):
     """A setting with its value as it may be shown (of a secret only the end) and its source, "" if nothing is set."""
 
     name: str
@@ -64,8 +63,7 @@ class SettingLine:
         return f"{where}{f'; get it at {self.url}' if self.url else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class LastError:
+class LastError(Struct, frozen=True):
     """The last error of a provider in the log; `at` is an ISO time."""
 
     at: str
@@ -291,8 +289,7 @@ def age(seconds: float) -> str:
 # ---------------------------------------------------------------------------------------------------------------- hooks
 
 
-@dataclass(frozen=True, slots=True)
-class HookRecord:
+class HookRecord(Struct, frozen=True):
     """The record of a hook: its last success in epoch seconds, and the 95th percentile in the process of that call."""
 
     hook: str

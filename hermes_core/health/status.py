@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct, field
 
 from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import MemoryTarget, parse_outside_id
@@ -42,8 +44,7 @@ EARLIER_NOTES_KEY = "earlier_notes"
 """Key in `state_meta`: the number of notes of a version without origins that a status has named."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStatus:
+class StoreStatus(Struct, frozen=True):
     """The status of MEMORY.md or USER.md.
 
     Sizes are in characters, None if the file can't be read. `flagged` are the entries hidden from the model, and why.
@@ -56,8 +57,7 @@ class StoreStatus:
     flagged: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxStatus:
+class OutboxStatus(Struct, frozen=True):
     """Writes that no backend has yet, None when the outbox can't be read; `oldest_age_s` is in seconds.
 
     `waiting` also counts the writes that the provider keeps for a batch, which are not in the outbox.
@@ -68,16 +68,14 @@ class OutboxStatus:
     oldest_age_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityStatus:
+class IdentityStatus(Struct, frozen=True):
     """Identity of the person at home: `owners` are ids on other platforms; `remark` says what may be wrong, "" if nothing."""
 
     owners: tuple[str, ...] = ()
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingStatus:
+class WaitingStatus(Struct, frozen=True):
     """Notes whose origin keeps them out of the system prompt until a person confirms them.
 
     Attributes:
@@ -92,16 +90,14 @@ class WaitingStatus:
     earlier: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TrustStatus:
+class TrustStatus(Struct, frozen=True):
     """The settings that decide which notes stand in system prompts; `accepted_origins` do without a look of a person."""
 
     trust: Trust = "guarded"
     accepted_origins: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderStatus:
+class ProviderStatus(Struct, frozen=True):
     """The status of the selected provider: its state, settings, last error and hooks.
 
     `last_taken` is the time in epoch seconds at which it last accepted a write.
@@ -123,8 +119,7 @@ class ProviderStatus:
         return tuple(line for line in self.settings if line.missing)
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """The status of a home.
 
     `provider` is the name in config.yaml, "" for built-in only; `selected` is its status, or that of the first member of a

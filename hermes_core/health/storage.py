@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct
 
 from hermes_core.config import Config, load_config
 from hermes_core.home import HermesHome
@@ -31,8 +32,7 @@ TABLES = (
 """The tables of sessions and outbox, which each engine has."""
 
 
-@dataclass(frozen=True, slots=True)
-class StorageStatus:
+class StorageStatus(Struct, frozen=True):
     """The store that config.yaml names, and the other ones that the home knows of.
 
     Attributes:

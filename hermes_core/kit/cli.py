@@ -253,6 +253,8 @@ def _for_people(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Struct):

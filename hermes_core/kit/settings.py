@@ -126,7 +126,9 @@ def load_settings(
     """
     path = _file_of(home, name, fields)
     stored = _of_this_host(_read_file(path), home)
-    warnings = [*_without_effect(stored, fields, path)]
+    unknown = [key for key in overrides or () if key not in {field.name for field in fields}]
+    warnings = [f"unknown setting {key!r} in the overrides; {_nearest(key, fields)}" for key in unknown]
+    warnings += _without_effect(stored, fields, path)
     ask = get_secret or Credentials(HermesHome(home), environ).get
     values: dict[str, tuple[Any, Source]] = {}
     source: Source

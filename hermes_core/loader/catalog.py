@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 
 import importlib_metadata
+from msgspec.structs import replace
 
 from hermes_core.contract.values import Availability
 from hermes_core.errors import ProviderError, ProviderNotFound, ProviderUnavailable

@@ -12,11 +12,12 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import importlib_metadata
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hermes_core.contract.values import BUILTIN_NAME
 from hermes_core.errors import HermesError
@@ -94,8 +95,7 @@ class ExternalTool(NamedTuple):
     install: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderCandidate:
+class ProviderCandidate(Struct, frozen=True):
     """A place from which a provider could be loaded, described by its metadata.
 
     Attributes:
@@ -142,8 +142,7 @@ class ProviderCandidate:
         return f"{label} ({self.path})" if label and self.path else label or str(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderEntry:
+class ProviderEntry(Struct, frozen=True):
     """One line of the list of providers that command line, doctor, MCP and tests read.
 
     Attributes:
@@ -190,7 +189,7 @@ class ProviderEntry:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON data with the fields as keys."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
 def required_distribution(requirement: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 import importlib_metadata
+from msgspec import Struct
 
 from hermes_core.config import ExtensionsConfig, ProvidersConfig, load_config
 from hermes_core.contract.extensions import EXTENSION_GROUP
@@ -40,8 +40,7 @@ GROUPS: dict[str, ProviderKind] = {
 DAMAGED_METADATA = (OSError, ValueError, TypeError, LookupError, AttributeError)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadControl:
+class LoadControl(Struct, frozen=True):
     """An allow list and a block list of providers or extensions. A word is a name or a distribution, in any case.
 
     `allow` None allows all, an empty set allows none. `block` is stronger than `allow`.

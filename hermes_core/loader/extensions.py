@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from functools import cache, cached_property, partial
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import importlib_metadata
 import pluggy
+from msgspec import Struct, structs
 
 from hermes_core.config import Config, ExtensionsConfig
 from hermes_core.contract.extensions import (
@@ -79,8 +80,7 @@ _DYNAMIC = re.compile(r"import \*|\b(globals|setattr|exec|vars|__getattr__)\b")
 _MARK = f"{PROJECT}_impl"
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
+class Extension(Struct, frozen=True):
     """One extension, as `hermes-memory extensions` lists it.
 
     Attributes:
@@ -99,8 +99,8 @@ class Extension:
     reason: str = ""
     remedy: str = ""
     adds: tuple[str, ...] = ()
-    hook: pluggy.HookRelay | None = field(default=None, repr=False, compare=False)
-    point: importlib_metadata.EntryPoint | None = field(default=None, repr=False, compare=False)
+    hook: pluggy.HookRelay | None = None
+    point: importlib_metadata.EntryPoint | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON data."""
@@ -344,18 +344,18 @@ def load_extensions(
             owner = KNOWN_EXTENSIONS[one.name].distribution
         if refusal := control.refusal(one.name, one.distribution):
             remedy = "change extensions.allow or extensions.block"
-            known.append(replace(one, state="blocked", reason=refusal, remedy=remedy))
+            known.append(structs.replace(one, state="blocked", reason=refusal, remedy=remedy))
             continue
         owners.setdefault(one.name, one.distribution)
         if owner is not None:
             reason = f"its name is the one of an extension of {owner or 'another distribution'}"
             remedy = f"uninstall {one.distribution}, or name it in extensions.block"
-            known.append(replace(one, state="failed", reason=reason, remedy=remedy))
+            known.append(structs.replace(one, state="failed", reason=reason, remedy=remedy))
         elif not is_stranger and (reason := _other_version(one.version, core)):
             remedy = f"both must come from one place: {install_remedy(normalise(one.distribution))}"
-            known.append(replace(one, state="failed", reason=reason, remedy=remedy))
+            known.append(structs.replace(one, state="failed", reason=reason, remedy=remedy))
         else:
-            known.append(replace(one, point=point))
+            known.append(structs.replace(one, point=point))
     return Extensions(known, _unknown_names(rules, known))
 
 
@@ -464,17 +464,19 @@ def _imported(extension: Extension, point: importlib_metadata.EntryPoint) -> Ext
         loaded = known[1]
     else:
         loaded = call_with_timeout(f"extension {point.value}", partial(_register, point), IMPORT_TIMEOUT_S)
-    failed = replace(extension, point=None, state="failed")
+    failed = structs.replace(extension, point=None, state="failed")
     if isinstance(loaded, StillRunning):
         reason = f"importing it has not ended after {loaded.seconds:.0f} s and is left behind"
-        return replace(failed, reason=reason, remedy="see what it waits for, or name it in extensions.block")
+        return structs.replace(
+            failed, reason=reason, remedy="see what it waits for, or name it in extensions.block"
+        )
     if isinstance(loaded, ForeignError):
         if isinstance(loaded.error, ConfigError):
-            return replace(failed, reason=loaded.error.message, remedy=loaded.error.remedy)
+            return structs.replace(failed, reason=loaded.error.message, remedy=loaded.error.remedy)
         remedy = "upgrade or reinstall it; hermes-memory --debug shows the traceback"
-        return replace(failed, reason=str(loaded), remedy=remedy)
+        return structs.replace(failed, reason=str(loaded), remedy=remedy)
     manager, adds = loaded
-    return replace(extension, point=None, adds=adds, hook=manager.hook)
+    return structs.replace(extension, point=None, adds=adds, hook=manager.hook)
 
 
 def _other_version(version: str, core: str) -> str:

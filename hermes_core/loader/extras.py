@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
+
 from hermes_core.contract.values import Session
 
 
-@dataclass(frozen=True, slots=True)
-class ChatCommand:
+class ChatCommand(Struct, frozen=True):
     """A command for the chat: `run` gets the words after its name and returns the text to show."""
 
     description: str

@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import importlib_metadata
+from msgspec import Struct
 
 from hermes_core.contract.extensions import ForeignLoader
 from hermes_core.contract.hooks import PROJECT
@@ -71,8 +71,7 @@ _CODE_FAULTS = (
 _REQUIRED_MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedProvider:
+class LoadedProvider(Struct, frozen=True):
     """A provider that can be constructed.
 
     Attributes:

@@ -9,10 +9,11 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
 
 from hermes_core.contract.hooks import TranscriptReader
 from hermes_core.contract.values import (
@@ -51,8 +52,7 @@ class NewRow(NamedTuple):
     body: str
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A stored hook call that is pending, or a dead letter. `attempts` is the number of failed tries."""
 
     number: int

@@ -11,10 +11,11 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from hermes_core.errors import OutboxFull
 from hermes_core.outbox.rows import NewRow, Row, RowState, names_rewound_turns
@@ -35,8 +36,7 @@ UNKNOWN_ACCOUNT = "?"
 """Fingerprint of a row that was stored while its provider was not loaded: its account and its hooks were not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
+class Backlog(Struct, frozen=True):
     """Counts of the rows of one provider: pending rows, the age of the oldest in seconds, and dead letters.
 
     `error` is the error of the oldest pending row of which a try failed; "" if none failed.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from hermes_core.recall.tokens import dense_runs
 
@@ -31,6 +32,10 @@ WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", 
 
 # Letters of the shortest word that is read alone. Shorter words are abbreviations, or words of another language.
 MIN_LETTERS = 4
+
+# First letters of the words of a text, by which the patterns are chosen that may match it: there are seventy, and each
+# text of a turn would be searched with all of them.
+START_LETTERS = 3
 
 # Endings that languages add to the names of months and weekdays, as in Turkish "martta".
 _ENDINGS = {
@@ -62,8 +67,7 @@ _BEFORE_MONTH = (
 _DAY = r"\b(?P<day>"
 
 
-@dataclass(frozen=True, slots=True)
-class CalendarTime:
+class CalendarTime(Struct, frozen=True):
     """A time that a text names by words, such as one week ago.
 
     Attributes:
@@ -93,10 +97,13 @@ def find_times(text: str) -> Iterator[CalendarTime]:
     taken: set[int] = set()
     is_french = bool(_FRENCH.search(text))
     has_digit = any(map(str.isdigit, text))
+    starts = {word[:START_LETTERS] for word in re.findall(r"\w+", lowered)}
+    dense = bool(dense_runs(lowered))
     found = [
         (unit, count, match)
-        for unit, count, pattern in _patterns()
-        if has_digit or (unit != "counted" and not pattern.pattern.startswith(_DAY))
+        for unit, count, pattern, needed in _patterns()
+        if (has_digit or (unit != "counted" and not pattern.pattern.startswith(_DAY)))
+        and (dense or needed is None or not needed.isdisjoint(starts))
         for match in pattern.finditer(lowered)
     ]
     # The longest first: "l'altro ieri" is not yesterday.
@@ -117,8 +124,12 @@ def find_times(text: str) -> Iterator[CalendarTime]:
 
 
 @cache
-def _patterns() -> list[tuple[str, int, re.Pattern[str]]]:
-    """Return the patterns by unit and count, the most exact first; none if the package is not installed."""
+def _patterns() -> list[tuple[str, int, re.Pattern[str], frozenset[str] | None]]:
+    """Return the patterns by unit and count, the most exact first; none if the package is not installed.
+
+    With each pattern come the starts of words of which a text that it matches has one, unless it has dense runs. They are
+    None if they are not known.
+    """
     if importlib.util.find_spec("dateparser") is None:
         return []  # a pattern without any name would match each number
     counted: dict[int, set[str]] = {}
@@ -148,22 +159,32 @@ def _patterns() -> list[tuple[str, int, re.Pattern[str]]]:
             short_months.setdefault(number, set()).update(short)
         for number, name in enumerate(WEEKDAYS):
             days.setdefault(number, set()).update(_forms(data.get(name, ()), language))
-    patterns = [("counted", unit, "|".join(_counted(texts))) for unit, texts in counted.items()]
-    patterns += [(unit, count, _any(texts)) for (unit, count), texts in sorted(phrases.items())]
+    patterns: list[tuple[str, int, str, frozenset[str] | None]]
+    patterns = [("counted", unit, "|".join(_counted(texts)), None) for unit, texts in counted.items()]
+    patterns += [
+        (unit, count, _any(texts), _starts(texts)) for (unit, count), texts in sorted(phrases.items())
+    ]
     year = r"(?:,?\s+(?:de\s+|del\s+)?(?P<year>(?:19|20)\d\d))?"
     for number, names in months.items():
         name = _any({name for name in names if not dense_runs(name)})
         after_day = _any({name for name in names | short_months[number] if not dense_runs(name)})
         dated = rf"\b(?P<day>\d{{1,2}})(?:\.|º|er)?\s+(?:de\s+|di\s+)?(?:{after_day}){year}"
-        patterns.append(("date", number, dated))
-        patterns.append(("date", number, rf"\b{_BEFORE_MONTH}\s+(?:{name}){year}"))
-        patterns.append(("date", number, _any(joined[number])))
+        patterns.append(("date", number, dated, _starts(names | short_months[number])))
+        patterns.append(("date", number, rf"\b{_BEFORE_MONTH}\s+(?:{name}){year}", _starts(names)))
+        patterns.append(("date", number, _any(joined[number]), _starts(joined[number])))
         if dense := sorted(filter(dense_runs, names), key=len, reverse=True):
             patterns.append(
-                ("date", number, rf"(?<!\d)(?:{'|'.join(dense)})(?:\s?(?P<day>\d{{1,2}})[日일])?")
+                (
+                    "date",
+                    number,
+                    rf"(?<!\d)(?:{'|'.join(dense)})(?:\s?(?P<day>\d{{1,2}})[日일])?",
+                    frozenset(),
+                )
             )
-    patterns += [("weekday", number, _any(names)) for number, names in days.items()]
-    return [(unit, count, re.compile(pattern)) for unit, count, pattern in patterns if pattern]
+    patterns += [("weekday", number, _any(names), _starts(names)) for number, names in days.items()]
+    return [
+        (unit, count, re.compile(pattern), needed) for unit, count, pattern, needed in patterns if pattern
+    ]
 
 
 def _counted(texts: set[str]) -> Iterator[str]:
@@ -212,6 +233,21 @@ def _any(texts: set[str]) -> str:
     """Return a pattern of any of these texts, as whole words."""
     ordered = sorted(texts, key=len, reverse=True)
     return "|".join(text if dense_runs(text) else rf"\b{text}\b" for text in ordered)
+
+
+def _starts(texts: set[str]) -> frozenset[str] | None:
+    """Return the starts of the words with which these texts begin; None if one may begin within a word."""
+    starts = set()
+    for text in texts:
+        if dense_runs(text):
+            continue
+        start = "".join(re.findall(r"^\w+", text))[:START_LETTERS]
+        if len(start) < START_LETTERS and not (
+            start and text[len(start) :].lstrip("\\")[:1] in ("", " ", "'", "’", "-")
+        ):
+            return None
+        starts.add(start)
+    return frozenset(starts)
 
 
 def _data(language: str) -> Mapping[str, Any]:

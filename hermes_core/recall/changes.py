@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import pairwise
+
+from msgspec import Struct
 
 from hermes_core.recall.rank import speaks_of_self
 from hermes_core.recall.tokens import DENSE, dense_runs, fold, strip_possessive
@@ -79,8 +80,7 @@ _ARTICLE = re.compile(r"an|the|my|ein\w*|de[rmns]|die|das|mein\w*|une?|les?|la|u
 _SENTENCE_END = re.compile(r"(?<=[^\d][.!?。！？])\s+|(?<=[。！？])|\n+|[;；]\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """A message in which a person may have stated a fact.
 
     Attributes:
@@ -187,8 +187,7 @@ def _changes(older: str, newer: str) -> bool:
     return bool(kinds - {"word"}) or (bool(kinds) and max(len(values), len(new_values)) <= most)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sentence:
+class _Sentence(Struct, frozen=True):
     """Parts of a sentence that are compared with those of another one.
 
     Attributes:
@@ -239,8 +238,7 @@ def _read(text: str) -> _Sentence:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(Struct, frozen=True):
     """A word of a sentence.
 
     Attributes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
+
+from msgspec import Struct, structs
 
 from hermes_core.recall.calendar_words import find_times
 from hermes_core.recall.tokens import dense_runs, is_stop_word, words
@@ -94,8 +94,7 @@ _ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d{8}|\d{4}-W")
 FAR_FUTURE = 32_503_680_000.0
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+class When(Struct, frozen=True):
     """A time that a question names: a date, or a span of time.
 
     Attributes:
@@ -347,7 +346,7 @@ def _with_bounds(
         if following is not None and _joins(text, places[number], following):
             # "from May to July 2023" names the year once.
             year = when.year or following[2].year
-            joined = _joined(dataclasses.replace(when, year=year), following[2], now)
+            joined = _joined(structs.replace(when, year=year), following[2], now)
             if joined is not None:
                 skip = True
                 yield first, following[1], joined
@@ -371,7 +370,7 @@ def _joined(when: When, other: When, now: datetime) -> When | None:
     """Return the span from the beginning of a time to the end of another; None if that is no span."""
     first, last = when.span(now), other.span(now)
     if first is not None and last is not None and first[0] >= last[1] and when.month > other.month:
-        first = dataclasses.replace(when, year=other.year - 1).span(now)
+        first = structs.replace(when, year=other.year - 1).span(now)
     return When(start=first[0], end=last[1]) if first and last and first[0] < last[1] else None
 
 
@@ -520,6 +519,4 @@ def _day(start: datetime) -> When:
 
 
 def _days(start: datetime, count: int) -> When:
-    return dataclasses.replace(
-        When(), start=start.timestamp(), end=(start + timedelta(days=count)).timestamp()
-    )
+    return structs.replace(When(), start=start.timestamp(), end=(start + timedelta(days=count)).timestamp())

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
+from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hermes_core.recall.dates import When, asks_for_anything, read_times
 from hermes_core.recall.forms import irregular_forms, similar_words
@@ -20,6 +23,9 @@ from hermes_core.recall.tokens import MARKS, dense_runs, fold, grams, is_stop_wo
 # Number of characters of a text that are read: half from its beginning and half from its end, because the question
 # stands before or after a pasted document.
 MAX_QUERY = 2_000
+
+# Longest text, in characters, of which the form as a name is remembered: no message is.
+LONGEST_NAME = 40
 
 # Largest number of words of a question that are looked up, and of pairs of characters, of which two replace a word.
 MAX_TERMS = 32
@@ -70,8 +76,7 @@ _SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """A word, or a gram (one or two characters of a script without spaces between words), to look up in an index.
 
     Attributes:
@@ -89,8 +94,7 @@ class Term:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """A word of a condition; a phrase if `phrase` is True; the beginning of a word if `prefix` is True."""
 
     text: str
@@ -98,8 +102,7 @@ class Leaf:
     prefix: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A part of a condition that joins its operands by AND or OR, or negates its single operand by NOT."""
 
     operator: Operator
@@ -109,8 +112,7 @@ class Node:
 Expression = Leaf | Node
 
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
+class Analysis(Struct, frozen=True):
     """A question after reading, as `analyse` returns it.
 
     Attributes:
@@ -242,6 +244,9 @@ def named_in(text: str, names: Iterable[str]) -> frozenset[str]:
     >>> sorted(named_in("What did Caroline's sister say?", ["Caroline Smith", "Carol"]))
     ['Caroline Smith']
     """
+    names = list(names)
+    if not names:
+        return frozenset()
     question = _as_name(text)
     question_words = {_as_name(strip_possessive(word)) for word in words(text)}
     named = set()
@@ -262,6 +267,11 @@ def _as_name(text: str) -> str:
 
     People may write José as jose, and Анна in another case as Анне.
     """
+    return _short_as_name(text) if len(text) <= LONGEST_NAME else unaccented(stem_words(fold(text)))
+
+
+@lru_cache(maxsize=2048)  # each turn compares the same names, with the words of its question
+def _short_as_name(text: str) -> str:
     return unaccented(stem_words(fold(text)))
 
 

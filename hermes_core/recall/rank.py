@@ -17,9 +17,11 @@ import heapq
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hermes_core.recall.amounts import LIST_RESULTS, asks_for_list
 from hermes_core.recall.query import Analysis, named_in
@@ -185,8 +187,7 @@ NORMALISED_CANDIDATES = 150
 MIN_DEVIATION_SHARE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class TermHits:
+class TermHits(Struct, frozen=True):
     """The places where a term occurs.
 
     Attributes:
@@ -202,8 +203,7 @@ class TermHits:
     kind: Literal["word", "gram"] = "word"
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
+class Overlap(Struct, frozen=True):
     """The words that a question shares with the part of a message that would be shown, by their surprise in nats.
 
     Attributes:
@@ -219,8 +219,7 @@ class Overlap:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class RankCandidate:
+class RankCandidate(Struct, frozen=True):
     """A text that may answer a question.
 
     Attributes:
@@ -249,8 +248,7 @@ class RankCandidate:
     person: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Struct, frozen=True):
     """A candidate with its final score.
 
     The score is the logarithm of the odds that the candidate answers, plus a constant that is the same for all

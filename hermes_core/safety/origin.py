@@ -12,9 +12,10 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+
+from msgspec import Struct, field
 
 from hermes_core.contract.values import Origin
 from hermes_core.recall.tokens import dense_runs, fold, grams, is_stop_word, strip_possessive, words
@@ -80,8 +81,7 @@ def in_scope(origin: str, owner: str) -> Origin:
 # -------------------------------------------------------------------- reading
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(Struct):
     """Texts that a model has read when it calls a tool.
 
     Attributes:
@@ -204,8 +204,7 @@ def _sentences(text: str) -> list[str]:
     return [sentence for sentence in _SENTENCE_END.split(text) if sentence.strip()]
 
 
-@dataclass(frozen=True, slots=True)
-class _Statement:
+class _Statement(Struct, frozen=True):
     """One sentence: its words without endings, in order, and its numbers with their signs.
 
     Each word stands with the number of negations in its clause. A negation and what follows it in the clause are one item.

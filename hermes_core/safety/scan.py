@@ -14,9 +14,10 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+
+from msgspec import Struct
 
 from hermes_core.safety.lookalikes import is_ignorable, skeleton
 from hermes_core.safety.threat_rules import CATEGORIES, RULES, Rule
@@ -25,8 +26,7 @@ from hermes_core.safety.word_match import Chain, matches, parse_chain, segments
 _DEPTH = 2  # an encoding within an encoding is decoded too
 
 
-@dataclass(frozen=True, slots=True)
-class Threat:
+class Threat(Struct, frozen=True):
     """Reason why a text must not become memory. `message` is a sentence for the model and the person."""
 
     id: str

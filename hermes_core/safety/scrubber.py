@@ -16,10 +16,11 @@ The output does not depend on how the stream was cut into pieces. The rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from hermes_core.safety.lookalikes import wide_skeleton
 from hermes_core.safety.tags import IDLE, OTHER_WORD, TAG_CANDIDATE, TAG_NAME, Kind, TagReading, step
@@ -61,8 +62,7 @@ class _Tag(NamedTuple):
     end: int
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(Struct):
     """Text that may belong to a tag, with all ways to read it after each character.
 
     When a tag inside is dropped, its characters are removed, and the text around it is read on from the state before
@@ -168,8 +168,7 @@ def _transitions(
     return tuple(after), tuple(after.values()), named, tuple(tags), endless
 
 
-@dataclass(slots=True)
-class _Opening:
+class _Opening(Struct):
     """Opening tag that may be a mention.
 
     Attributes:

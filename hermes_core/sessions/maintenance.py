@@ -435,9 +435,10 @@ def vacuum(sessions: SessionStore, *, dry_run: bool = False) -> Vacuumed:
     before, free = sizes()
     if dry_run:
         return Vacuumed(before, before - free)
-    usable = index.problem(database) != index.NO_FTS5
-    if usable and index.damaged(database):
-        index.rebuild_in_steps(database)
+    words = index.Fts5Index(database)
+    usable = words.problem() != index.NO_FTS5
+    if usable and words.is_damaged():
+        words.rebuild()
     with database.transaction() as connection:
         for table in index.TABLES if usable else ():
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")

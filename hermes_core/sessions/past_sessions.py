@@ -161,7 +161,9 @@ class PastSessions:
                         self._index.reset(damage)
                 return hits
 
-            hits = search_in(filters.without_sources(programs), limit, "text" if distinct else "")
+            hits = search_in(
+                replace(filters, exclude_sources=(*stored, *programs)), limit, "text" if distinct else ""
+            )
             if programs and len(hits) < limit:
                 hits += search_in(replace(filters, sources=programs), limit - len(hits), "words")
                 if sort:

@@ -15,9 +15,10 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct
 
 from hermes_core.storage.engine import Connection, Engine
 from hermes_core.storage.inventory import LAST_TIME
@@ -44,8 +45,7 @@ def text_digest(*parts: object) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class ChainEvent:
+class ChainEvent(Struct, frozen=True):
     """One event of a record.
 
     Attributes:
@@ -71,8 +71,7 @@ class ChainEvent:
         return f"event {self.id} ({self.kind}{' of ' + self.subject if self.subject else ''}, {day})"
 
 
-@dataclass(frozen=True, slots=True)
-class ChainReport:
+class ChainReport(Struct, frozen=True):
     """Result of checking a record.
 
     Attributes:

@@ -10,12 +10,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from filelock import BaseFileLock, FileLock, Timeout
+from msgspec import Struct
 
 from hermes_core.errors import HermesError, LockTimeout, StorageError
 from hermes_core.stopping import stopped, wait_unless_stopped
@@ -70,8 +70,7 @@ _NO_SHARED_MEMORY = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FileSystem:
+class FileSystem(Struct, frozen=True):
     """Type of a file system, by its name in the operating system; "" if unknown."""
 
     kind: str

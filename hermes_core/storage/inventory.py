@@ -15,9 +15,10 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from hermes_core.errors import StorageError
 from hermes_core.storage.files import FileValue, ensure_folder, locked, sync_folder, write_atomic
@@ -53,8 +54,7 @@ _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 _BOOKKEEPING = frozenset({"schema_migrations", "state_meta", "outbox_totals"})
 
 
-@dataclass(frozen=True, slots=True)
-class LostStore:
+class LostStore(Struct, frozen=True):
     """A store that held data and is empty or missing now.
 
     Attributes:
@@ -112,18 +112,15 @@ class Inventory:
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self.folder = folder
+        self.folder, self.path = folder, folder / FILE_NAME
+        # Each turn looks at the same files, and making their paths takes longer than that.
+        self._paths: dict[str, Path] = {}
         self._clock = clock
         self._known: set[str] = set()
         # Stores that held no data at the last look at all of the home; None before the first one.
         self._unused: list[str] | None = None
         self._file = FileValue[dict[str, float]]()
         self._blank: dict[Path, FileValue[bool]] = {}
-
-    @property
-    def path(self) -> Path:
-        """The file of the inventory."""
-        return self.folder / FILE_NAME
 
     def record(self) -> None:
         """Enter the stores that hold data now."""
@@ -165,8 +162,11 @@ class Inventory:
             own = users + "/"  # the person at home
         lost = []
         for name, since in sorted(known.items()):
-            of_other = own and name.startswith(users) and not name.startswith(own)
-            if not of_other and self._is_lost(path := self.folder / name):
+            if own and name.startswith(users) and not name.startswith(own):
+                continue
+            if (path := self._paths.get(name)) is None:
+                path = self._paths[name] = self.folder / name
+            if self._is_lost(path):
                 lost.append(LostStore(name, path, since))
         return lost
 

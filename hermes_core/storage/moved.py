@@ -7,8 +7,9 @@ that had the store open before are refused by triggers, on whichever machine the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.storage.engine import Engine
@@ -26,8 +27,7 @@ MARK_PREFIX = "store move"
 """Beginning of a mark in `schema_migrations`."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreMark:
+class StoreMark(Struct, frozen=True):
     """The part of a store in a move.
 
     Attributes:

@@ -392,12 +392,16 @@ class Database:
 
     @contextlib.contextmanager
     def detecting_damage(self) -> Iterator[None]:
-        """Raise `DatabaseCorrupt` if the block fails because of a stored value and SQLite's check finds damage.
+        """Raise `DatabaseCorrupt` if a table is lost, or the block fails because of a stored value and a check finds damage.
 
         Without damage the error of the block passes unchanged, because it is a mistake of the caller.
         """
         try:
             yield
+        except sqlite3.OperationalError as exc:
+            if "no such table" not in str(exc):
+                raise
+            raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({exc})", self._repair) from exc
         except (TypeError, ValueError, AttributeError, OverflowError) as exc:
             with self._translated:
                 fault = self.connection.execute("PRAGMA quick_check(1)").fetchone()[0]

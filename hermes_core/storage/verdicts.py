@@ -13,10 +13,12 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
@@ -44,8 +46,7 @@ _SUBJECT_CHARS = 120
 _REMEDY = "put a backup in its place, mend it, or move it away and allow its texts again"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Decision of a person on one exact text.
 
     Attributes:
@@ -69,8 +70,7 @@ class Verdict:
         return self.hash[:12]
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedText:
+class ScannedText(Struct, frozen=True):
     """Text of a file as a model may get it, and a sentence for the person on each finding."""
 
     text: str

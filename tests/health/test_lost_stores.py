@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -188,6 +188,25 @@ def test_a_user_who_is_forgotten_leaves_no_lost_origins(filled: HermesHome) -> N
         memory.end_turn(memory.start_session("s3", platform="telegram", user_id="42"), "Hello.", "Hello.")
         forget_user(memory, "telegram:42")
     assert run("memory", "status")[0] == 0
+
+
+def test_a_turn_looks_at_the_lost_notes_of_its_own_user_only(filled: HermesHome) -> None:
+    """A gateway has thousands of users; what all of them lost is a matter of doctor."""
+    with open_memory(filled) as memory:
+        ann, ben = (memory.start_session(platform="telegram", user_id=name) for name in ("ann", "ben"))
+        for session in (ann, ben):
+            memory.change_memory("add", "memory", "Likes tea.", session=session, by_person=True)
+        memory.inventory.record()
+        file = filled.memory_md_of(ann.owner)
+        file.unlink()
+
+        def names_it(sentences: Iterable[str]) -> bool:
+            return any(str(file) in sentence for sentence in sentences)
+
+        assert names_it(memory.begin_turn(ann, "Hello?").problems)
+        assert not names_it(memory.begin_turn(ben, "Hello?").problems)
+        assert not names_it(memory.begin_turn(memory.start_session(), "Hello?").problems)
+        assert names_it(memory.problems())
 
 
 @pytest.mark.parametrize("how", ["emptied", "deleted"])

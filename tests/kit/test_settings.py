@@ -127,6 +127,12 @@ def test_an_unknown_key_is_warned_about_by_name(tmp_path: Path, caplog: pytest.L
     assert warning in caplog.text
 
 
+def test_an_unknown_override_is_warned_about_by_name(tmp_path: Path) -> None:
+    settings = load(tmp_path, limt=20)
+    assert settings.warnings == ("unknown setting 'limt' in the overrides; did you mean 'limit'?",)
+    assert settings.limit == 10
+
+
 @pytest.mark.parametrize(
     "text", ["{", "[1]", '"text"', "", "[" * 100_000, f'{{"limit": {"9" * 5000}}}'], ids=range(6)
 )

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import dataclasses
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from hermes_core.recall.amounts import LIST_RESULTS
 from hermes_core.recall.query import analyse
@@ -238,7 +238,7 @@ def test_a_long_text_has_words_by_chance() -> None:
 
 
 def test_the_assistant_states_no_fact_about_the_person() -> None:
-    answer = dataclasses.replace(PASSPORT, person=False)
+    answer = structs.replace(PASSPORT, person=False)
 
     assert evidence("Where is my passport?", "my passport", answer) < evidence(
         "Where is my passport?", "my passport"

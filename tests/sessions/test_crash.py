@@ -15,7 +15,6 @@ import pytest
 
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.sessions.maintenance import repair
-from hermes_core.sessions.search import index
 from hermes_core.sessions.session_store import SessionStore
 from tests.rounds import rounds
 
@@ -112,12 +111,12 @@ import sys
 from pathlib import Path
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.session_store import SessionStore
-from hermes_core.sessions.search.index import rebuild_in_steps
+
 
 db = SessionStore(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
-    maintenance.vacuum(db) if sys.argv[2] == "vacuum" else rebuild_in_steps(db.database)
+    maintenance.vacuum(db) if sys.argv[2] == "vacuum" else db.index.rebuild()
 """
 
 
@@ -149,7 +148,7 @@ def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: s
         db.rewind("s1", db.append_message("s1", "user", "persimmon"))
         db.rewind("s1", db.get_messages("s1")[-1].id)
         if faults:
-            index.rebuild_in_steps(db.database)
+            db.index.rebuild()
         assert db.check() == []
         assert db.past.search("persimmon") == []
         assert len(db.past.search("word7", limit=5)) == 5

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.sessions import maintenance
-from hermes_core.sessions.search import index
 from hermes_core.sessions.session_store import SessionStore
 
 
@@ -68,7 +67,7 @@ def test_after_any_operations_the_indexes_equal_rebuilt_ones(steps: list[tuple[s
             apply(db, step)
         kept = contents(db.sqlite.path)
         assert db.check() == []
-        index.rebuild_in_steps(db.database)
+        db.index.rebuild()
         assert contents(db.sqlite.path) == kept
         db.close()
 
@@ -91,7 +90,7 @@ def test_an_index_that_lost_something_is_found_out_and_made_anew(db: SessionStor
 
     again = SessionStore(db.sqlite.path)
     assert "rebuild it" in again.check()[0]
-    assert index.rebuild_in_steps(again.database) == 2
+    assert again.index.rebuild() == 2
     assert again.check() == []
     assert len(again.past.search('"kumquat pie"')) == 1
     again.close()
@@ -103,7 +102,7 @@ def test_rebuilding_tells_how_far_it_is(db: SessionStore) -> None:
     told: list[int] = []
     tell: Callable[[int], None] = told.append
 
-    index.rebuild_in_steps(db.database, tell)
+    db.index.rebuild(tell)
 
     assert told == [5]
 
@@ -151,7 +150,7 @@ def test_a_damaged_index_stops_no_write_and_is_built_again(filled: SessionStore,
     db.rewind("s1", db.last_message_id("s1") or 0)
     for number in range(3, 8):
         db.append_message("s1", "user", f"pomelo{number} 部署")
-    index.rebuild_in_steps(db.database)
+    db.index.rebuild()
     assert db.past.problem == ""
     assert db.check() == []
     assert db.past.search("kumquat77")[0].text == "message 77 kumquat77 部署"

@@ -18,7 +18,6 @@ from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, HermesError, SessionError
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.maintenance import repair
-from hermes_core.sessions.search import index
 from hermes_core.sessions.session_store import SessionStore
 from tests.storage.notes import posix, run
 
@@ -312,7 +311,7 @@ def test_a_row_that_damage_made_another_is_told_in_one_line_with_what_to_do(
         lambda db: db.past.search("kumquat"),
         lambda db: db.append_message("s1", "user", "x"),
         lambda db: maintenance.vacuum(db),
-        lambda db: index.rebuild_in_steps(db.database),
+        lambda db: db.index.rebuild(),
     ],
     ids=["search", "append", "vacuum", "rebuild"],
 )
@@ -323,7 +322,7 @@ def test_a_search_index_that_can_not_be_opened_is_made_again(
     overwrite(path, (root - 1) * PAGE, b"\xff" * PAGE)
     with contextlib.closing(SessionStore(path)) as db:
         use(db)
-        index.rebuild_in_steps(db.database)
+        db.index.rebuild()
         assert db.check() == []
     assert len(texts(path)) >= MESSAGES
     assert not any(repair(path).lost.values())

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hermes_core.recall.amounts import FACT_RESULTS
 from hermes_core.recall.changes import Statement, asks_formerly, find_outdated
-from hermes_core.recall.dates import MAX_SMALL_WORD, When, asks_for_first
+from hermes_core.recall.dates import MAX_SMALL_WORD, asks_for_first
 from hermes_core.recall.query import Analysis
 from hermes_core.recall.rank import (
     MAX_PROACTIVE_HITS,
@@ -29,7 +29,7 @@ from hermes_core.sessions.search.filters import Filters, message_condition
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
 from hermes_core.sessions.search.protocol import Coverage, Likeness, SearchIndex, VectorIndex
-from hermes_core.sessions.search.reader import ClosestMessages, IndexReader, IndexRow
+from hermes_core.sessions.search.reader import HIT_COLUMNS, ClosestMessages, IndexReader, IndexRow
 from hermes_core.sessions.search.snippets import best_part, holds, snippet
 from hermes_core.storage.engine import Engine
 
@@ -46,8 +46,8 @@ MIN_SCORE_SHARE = 0.5
 # Words of a search without the index; the rest is ignored, so that a pasted text does not become a huge SQL query.
 MAX_PLAIN_WORDS = 64
 
-# Columns of the text and of the time in the rows of candidates.
-_TEXT, _TIMESTAMP = 3, 4
+# Column of the text in the rows of candidates.
+_TEXT = 3
 
 # Distance of a score, the logarithm of odds, from the best one up to which a message counts as a good answer to "When did
 # I first ...". Of good answers, the oldest is the first.
@@ -68,12 +68,6 @@ Distinct = Literal["", "text", "words"]
 
 # Share of common words above which two texts of programs count as the same: daily reports differ in dates and numbers.
 MIN_COMMON_WORDS = 0.8
-
-_HIT_COLUMNS = """
-    m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_calls,
-    m.origin, s.source, s.model, s.title, s.started_at
-"""
-_HITS = f"SELECT {_HIT_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key"
 
 
 def search(
@@ -115,7 +109,9 @@ def search(
         return []
     ranked_limit = max(MAX_CANDIDATES, limit)
     reader = index.reader(filters, order, ranked_limit, newest)
-    spans = _spans(analysis.dates, now, zone)
+    # A day or month without a year is the last one that began before `now`.
+    at = datetime.fromtimestamp(now, zone)
+    spans = [span for when in analysis.dates if (span := when.span(at)) is not None]
     if analysis.time_only and analysis.condition is None and spans and order is None:
         return _of_times(reader, analysis, spans, now, limit, proactive=proactive)
     lookup = Lookup(reader, counts_all_words=proactive)
@@ -141,7 +137,10 @@ def search(
     is_first = order is None and asks_for_first(analysis.text)
     everyone = ranked = rank_candidates(analysis, candidates, limit=len(candidates), zone=zone)
     if proactive:
-        ranked = select_proactive(analysis, [entry for entry in ranked if not _is_same(analysis, entry)])
+        # A message that is the question itself, which was asked before, tells nothing.
+        same = analysis.text.strip().casefold()
+        others = [entry for entry in ranked if entry.candidate.text.strip().casefold() != same]
+        ranked = select_proactive(analysis, others)
         asked = closest.likeness if closest is not None else None
         if ranked and not _is_evidence(lookup, analysis, ranked[0].candidate, places_of, asked):
             return []
@@ -170,11 +169,6 @@ def search(
         for entry in shown
         if (row := by_id.get(entry.candidate.id)) is not None  # another process may just have deleted it
     ]
-
-
-def _is_same(analysis: Analysis, entry: Ranked) -> bool:
-    """Return True if a message is the question itself, which was asked before, and so tells nothing."""
-    return entry.candidate.text.strip().casefold() == analysis.text.strip().casefold()
 
 
 def _is_evidence(
@@ -216,7 +210,7 @@ def search_plainly(
     direction = "ASC" if order == "oldest" else "DESC"
     ranking = "" if order else "words DESC,"
     rows = database.execute(
-        f"""SELECT {_HIT_COLUMNS}, {matches} AS words FROM messages m JOIN sessions s ON s.key = m.session_key
+        f"""SELECT {HIT_COLUMNS}, {matches} AS words FROM messages m JOIN sessions s ON s.key = m.session_key
             WHERE {condition} AND words >= ? ORDER BY {ranking} m.timestamp {direction}, m.id {direction} LIMIT ?""",
         (*likes, *parameters, 2 if proactive else 1, limit),
     ).fetchall()
@@ -452,9 +446,3 @@ def _hit(
         span=span,
         newer=newer,
     )
-
-
-def _spans(dates: Iterable[When], now: float, zone: tzinfo) -> list[tuple[float, float]]:
-    """Return times as spans in epoch seconds. A day or month without a year is the last one that began before `now`."""
-    at = datetime.fromtimestamp(now, zone)
-    return [span for when in dates if (span := when.span(at)) is not None]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from hermes_core.sessions.records import MEMORY_TOOLS, SYSTEM_ROLES
 from hermes_core.storage.engine import Engine
@@ -59,10 +58,6 @@ class Filters(Struct, frozen=True):
         """True if the conditions read columns of sessions."""
         named = (self.sources, self.sessions, self.exclude_sources, self.exclude_sessions)
         return any(named) or self.user is not None
-
-    def without_sources(self, sources: Sequence[str]) -> Filters:
-        """Return these filters with further sources to leave out."""
-        return replace(self, exclude_sources=(*self.exclude_sources, *sources))
 
     def scope(self) -> Filters:
         """Return only the filters of sessions, which also apply to the neighbours of a message.

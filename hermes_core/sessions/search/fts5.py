@@ -27,6 +27,7 @@ from hermes_core.sessions.search.match import (
 )
 from hermes_core.sessions.search.protocol import PROGRESS_KEY
 from hermes_core.sessions.search.reader import (
+    HIT_COLUMNS,
     MAX_LEAVES,
     MAX_TURN_ROWS,
     ClosestMessages,
@@ -86,11 +87,6 @@ _CANDIDATE_COLUMNS = f"""
             WHERE b.session_key = m.session_key AND b.position BETWEEN m.position + 1 AND m.position + {MAX_TURN_ROWS}
                 AND b.role IN ('user', 'assistant') AND b.content <> '' ORDER BY b.position LIMIT 1)
     END AS answer, m.role
-"""
-_HITS = """
-    SELECT m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_calls,
-        m.origin, s.source, s.model, s.title, s.started_at
-    FROM messages m JOIN sessions s ON s.key = m.session_key
 """
 
 
@@ -187,10 +183,9 @@ class Fts5Reader:
             for at in range(0, len(parts), MAX_LOOK_UPS):
                 size = len(asked) // len(parts)
                 sql = " UNION ALL ".join(parts[at : at + MAX_LOOK_UPS])
-                for number, *row in self._database.execute(
-                    sql, asked[at * size : (at + MAX_LOOK_UPS) * size]
-                ):
-                    rows[number].append(tuple(row))
+                values = asked[at * size : (at + MAX_LOOK_UPS) * size]
+                for row in self._database.execute(sql, values).fetchall():
+                    rows[row[0]].append(row[1:])
             if not parts:
                 break
         return rows
@@ -300,7 +295,8 @@ class Fts5Reader:
 
     def hits(self, ids: Sequence[int]) -> Mapping[int, Any]:
         """Return what is shown of these candidates by their id."""
-        sql = f"{_HITS} WHERE m.id IN (SELECT value FROM json_each(?)) AND m.state < 2"
+        sql = f"""SELECT {HIT_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
+                  WHERE m.id IN (SELECT value FROM json_each(?)) AND m.state < 2"""
         return {row["id"]: row for row in self._database.execute(sql, (json.dumps(ids),))}
 
     def _at(self, places: Sequence[Place]) -> list[tuple[Any, ...]]:

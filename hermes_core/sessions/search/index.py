@@ -78,13 +78,36 @@ class Fts5Index:
         return {}
 
     def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
-        """Add new messages to both indexes."""
-        add_messages(cast(sqlite3.Connection, connection), message_ids)
+        """Add new messages to both indexes, and the next messages of a rebuild that is not finished."""
+        connection = cast(sqlite3.Connection, connection)
+        rows = connection.execute(
+            f"""SELECT id, content, calls, ({_PROGRESS}) FROM indexed_messages
+                WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id""",
+            (PROGRESS_KEY, json.dumps(message_ids)),
+        ).fetchall()
+        for message_id, content, calls, rebuilt in rows:
+            with _derived(connection, message_id):
+                if rebuilt is not None and (progress := _progress(connection)):
+                    _index_next(connection, *progress)
+                _add(connection, [(message_id, content, readable_calls(calls))])
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
-        """Remove the messages that fulfil an SQL condition from both indexes, and their vectors."""
-        remove_messages(cast(sqlite3.Connection, connection), condition, parameters)
-        remove_vectors(connection, condition, parameters)
+        """Remove the messages that fulfil an SQL condition from both indexes, and their vectors.
+
+        Call this before the rows are deleted or hidden, because FTS5 needs the text that was indexed.
+        """
+        connection = cast(sqlite3.Connection, connection)
+        with _derived(connection):
+            done, last = _progress(connection) or (
+                0,
+                0,
+            )  # rows that a rebuild has yet to index are in no index
+            rows = _read(connection, f"{condition} AND NOT (id > ? AND id <= ?)", (*parameters, done, last))
+            connection.executemany(_WORDS_OUT, map(_word_row, rows))
+            connection.executemany(_GRAMS_OUT, _gram_rows(rows))
+        sql = f"DELETE FROM vectors WHERE message_id IN (SELECT id FROM messages WHERE {condition})"
+        if connection.execute(sql, parameters).rowcount:
+            note_change(connection)
 
     def change_owner(self, connection: Connection) -> None:
         """Let all processes read the vectors of each owner again."""
@@ -109,19 +132,81 @@ class Fts5Index:
 
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
-        return problem(self._database)
+        value, tables = self._database.execute(
+            f"SELECT ({_PROGRESS}), ({_TABLE_COUNT})", (PROGRESS_KEY,)
+        ).fetchone()
+        if value is None:
+            return "" if tables == len(TABLES) else NO_FTS5
+        if not self._can_be_read():
+            return NO_FTS5
+        done, last = map(int, value.split())
+        return (
+            f"the search index was damaged and is being built again, {done:,} of {last:,} messages so far; until then "
+            "searches are less exact: `hermes-memory sessions rebuild` finishes it now"
+        )
 
     def check(self) -> list[str]:
-        """Return a line for each damage and for each difference from the messages."""
-        return check_indexes(self._database)
+        """Return a line for each damage and for each difference from the messages.
+
+        Each check is a separate transaction, because other processes can't write during a check: half a second for
+        100,000 messages.
+        """
+        differences = (
+            "SELECT id FROM indexed EXCEPT SELECT id FROM rows",
+            "SELECT id FROM rows EXCEPT SELECT id FROM indexed",
+        )
+        if self.problem() == NO_FTS5:
+            return [NO_FTS5]
+        faults: list[str] = []
+        for subject in ("messages_fts", "messages_grams", *differences):
+            try:
+                with self._database.transaction() as connection:
+                    if (progress := _progress(connection)) is not None:
+                        done, last = progress
+                        return [
+                            f"the search index was made anew up to message {done} of {last} only: rebuild it"
+                        ]
+                    if subject not in differences:
+                        connection.execute(f"INSERT INTO {subject} ({subject}) VALUES ('integrity-check')")
+                        continue
+                    (count,) = connection.execute(
+                        f"""WITH rows AS (SELECT id FROM indexed_messages), indexed AS (SELECT id FROM messages_fts_docsize)
+                            SELECT count(*) FROM ({subject})"""
+                    ).fetchone()
+                    if count:
+                        faults.append(
+                            f"the search index differs from the messages in {counted(count, 'row')}: rebuild it"
+                        )
+            except DatabaseCorrupt as exc:
+                if subject in differences:
+                    return [str(exc)]
+                faults.append(f"the search index {subject} is damaged ({exc.__cause__}): rebuild it")
+        return faults
 
     def rebuild(self, progress: Callable[[int], None] = lambda _count: None) -> int:
         """Rebuild both indexes in short transactions; return the number of indexed messages."""
-        return rebuild_in_steps(self._database, progress)
+        lossy = self.is_damaged()
+        with self._database.transaction() as connection:
+            reset_indexes(connection, damaged=lossy)
+            if not _has_tables(connection):
+                raise DatabaseUnavailable(NO_FTS5, "use a Python whose SQLite has FTS5")
+        done = 0
+        while True:
+            with self._database.transaction() as connection:
+                progress_now = _progress(connection)
+                if (
+                    progress_now is None
+                ):  # also if another process, which stores messages, indexed the last ones
+                    break
+                done += _index_next(connection, *progress_now)
+            progress(done)
+            time.sleep(PAUSE_S)
+        self.free_lost_pages()
+        return done
 
     def reset(self, exc: Exception) -> None:
         """Make both indexes anew if one is damaged, else raise `exc`."""
-        if not damaged(self._database):
+        if not self.is_damaged():
             cause = exc.__cause__
             if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
                 fact = f"can't read the search index of {self._database.label!r}, which is whole: {cause}"
@@ -133,8 +218,33 @@ class Fts5Index:
         self.resets += 1
 
     def free_lost_pages(self) -> None:
-        """Free the pages of an index that was too damaged to be dropped."""
-        free_lost_pages(self._database)
+        """Free the pages of an index that was too damaged to be dropped.
+
+        Do nothing if there are none, or if another program uses the file.
+        """
+        with contextlib.suppress(sqlite3.Error, StorageError):
+            if self._database.execute("SELECT 1 FROM state_meta WHERE key = ?", (LOST_PAGES_KEY,)).fetchone():
+                self._database.connection.execute("VACUUM")
+                self._database.execute("DELETE FROM state_meta WHERE key = ?", (LOST_PAGES_KEY,))
+
+    def is_damaged(self) -> bool:
+        """Return True if FTS5's own check finds damage in an index. It takes half a second for 100,000 messages."""
+        try:
+            with self._database.transaction() as connection:
+                for table in TABLES:
+                    connection.execute(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
+        except (DatabaseCorrupt, sqlite3.OperationalError):
+            return True
+        return False
+
+    def _can_be_read(self) -> bool:
+        """Return True if both indexes can be read and hold all messages that no rebuild has yet to index."""
+        try:
+            for table in TABLES:
+                self._database.connection.execute(f"SELECT rowid FROM {table} LIMIT 1").fetchone()
+        except sqlite3.DatabaseError:
+            return False
+        return True
 
 
 def create_indexes(connection: sqlite3.Connection) -> None:
@@ -145,32 +255,6 @@ def create_indexes(connection: sqlite3.Connection) -> None:
     except sqlite3.OperationalError as exc:
         if not _lacks_fts5(exc):
             raise
-
-
-def add_messages(connection: sqlite3.Connection, message_ids: Sequence[int]) -> None:
-    """Add new messages to both indexes, and the next messages of a rebuild that is not finished."""
-    rows = connection.execute(
-        f"""SELECT id, content, calls, ({_PROGRESS}) FROM indexed_messages
-            WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id""",
-        (PROGRESS_KEY, json.dumps(message_ids)),
-    ).fetchall()
-    for message_id, content, calls, rebuilt in rows:
-        with _derived(connection, message_id):
-            if rebuilt is not None and (progress := _progress(connection)):
-                _index_next(connection, *progress)
-            _add(connection, [(message_id, content, readable_calls(calls))])
-
-
-def remove_messages(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> None:
-    """Remove the messages that fulfil an SQL condition from both indexes.
-
-    Call this before the rows are deleted or hidden, because FTS5 needs the text that was indexed.
-    """
-    with _derived(connection):
-        done, last = _progress(connection) or (0, 0)  # rows that a rebuild has yet to index are in no index
-        rows = _read(connection, f"{condition} AND NOT (id > ? AND id <= ?)", (*parameters, done, last))
-        connection.executemany(_WORDS_OUT, map(_word_row, rows))
-        connection.executemany(_GRAMS_OUT, _gram_rows(rows))
 
 
 def reset_indexes(connection: sqlite3.Connection, *, damaged: bool = False) -> None:
@@ -195,41 +279,6 @@ def reset_indexes(connection: sqlite3.Connection, *, damaged: bool = False) -> N
     create_indexes(connection)
     (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
     _set_progress(connection, 0, last)
-
-
-def damaged(database: Database) -> bool:
-    """Return True if FTS5's own check finds damage in an index. It takes half a second for 100,000 messages."""
-    try:
-        with database.transaction() as connection:
-            for table in TABLES:
-                connection.execute(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
-    except (DatabaseCorrupt, sqlite3.OperationalError):
-        return True
-    return False
-
-
-def problem(database: Database) -> str:
-    """Return a sentence if a search does not find all messages by the index; "" if it does."""
-    value, tables = database.execute(f"SELECT ({_PROGRESS}), ({_TABLE_COUNT})", (PROGRESS_KEY,)).fetchone()
-    if value is None:
-        return "" if tables == len(TABLES) else NO_FTS5
-    if not usable(database):
-        return NO_FTS5
-    done, last = map(int, value.split())
-    return (
-        f"the search index was damaged and is being built again, {done:,} of {last:,} messages so far; until then "
-        "searches are less exact: `hermes-memory sessions rebuild` finishes it now"
-    )
-
-
-def usable(database: Database) -> bool:
-    """Return True if both indexes can be read and hold all messages that no rebuild has yet to index."""
-    try:
-        for table in TABLES:
-            database.connection.execute(f"SELECT rowid FROM {table} LIMIT 1").fetchone()
-    except sqlite3.DatabaseError:
-        return False
-    return True
 
 
 @contextlib.contextmanager
@@ -304,79 +353,8 @@ def rebuild_indexes(
     return done
 
 
-def rebuild_in_steps(database: Database, progress: Callable[[int], None] = lambda _count: None) -> int:
-    """Rebuild both indexes in short transactions, while other processes write; return the number of indexed messages.
-
-    `progress` gets the number of messages so far.
-    """
-    lossy = damaged(database)
-    with database.transaction() as connection:
-        reset_indexes(connection, damaged=lossy)
-        if not _has_tables(connection):
-            raise DatabaseUnavailable(NO_FTS5, "use a Python whose SQLite has FTS5")
-    done = 0
-    while True:
-        with database.transaction() as connection:
-            progress_now = _progress(connection)
-            if progress_now is None:  # also if another process, which stores messages, indexed the last ones
-                break
-            done += _index_next(connection, *progress_now)
-        progress(done)
-        time.sleep(PAUSE_S)
-    free_lost_pages(database)
-    return done
-
-
-def free_lost_pages(database: Database) -> None:
-    """Free the pages of an index that was too damaged to be dropped.
-
-    Do nothing if there are none, or if another program uses the file.
-    """
-    with contextlib.suppress(sqlite3.Error, StorageError):
-        if database.execute("SELECT 1 FROM state_meta WHERE key = ?", (LOST_PAGES_KEY,)).fetchone():
-            database.connection.execute("VACUUM")
-            database.execute("DELETE FROM state_meta WHERE key = ?", (LOST_PAGES_KEY,))
-
-
-def check_indexes(database: Database) -> list[str]:
-    """Check both indexes; return a line for each damage and for each difference from the messages.
-
-    Each check is a separate transaction, because other processes can't write during a check: half a second for 100,000
-    messages.
-    """
-    differences = (
-        "SELECT id FROM indexed EXCEPT SELECT id FROM rows",
-        "SELECT id FROM rows EXCEPT SELECT id FROM indexed",
-    )
-    if problem(database) == NO_FTS5:
-        return [NO_FTS5]
-    faults: list[str] = []
-    for subject in ("messages_fts", "messages_grams", *differences):
-        try:
-            with database.transaction() as connection:
-                if (progress := _progress(connection)) is not None:
-                    done, last = progress
-                    return [f"the search index was made anew up to message {done} of {last} only: rebuild it"]
-                if subject not in differences:
-                    connection.execute(f"INSERT INTO {subject} ({subject}) VALUES ('integrity-check')")
-                    continue
-                (count,) = connection.execute(
-                    f"""WITH rows AS (SELECT id FROM indexed_messages), indexed AS (SELECT id FROM messages_fts_docsize)
-                        SELECT count(*) FROM ({subject})"""
-                ).fetchone()
-                if count:
-                    faults.append(
-                        f"the search index differs from the messages in {counted(count, 'row')}: rebuild it"
-                    )
-        except DatabaseCorrupt as exc:
-            if subject in differences:
-                return [str(exc)]
-            faults.append(f"the search index {subject} is damaged ({exc.__cause__}): rebuild it")
-    return faults
-
-
 def _progress(connection: sqlite3.Connection | Database) -> tuple[int, int] | None:
-    """Return the progress of `rebuild_in_steps`: the last message id that is indexed, and the last id to index.
+    """Return the progress of `Fts5Index.rebuild`: the last message id that is indexed, and the last id to index.
 
     Return None if no such rebuild is unfinished.
     """
@@ -426,10 +404,3 @@ def note_change(connection: Connection | sqlite3.Connection) -> None:
            ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT)""",
         (CHANGES_KEY,),
     )
-
-
-def remove_vectors(connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
-    """Delete the vectors of the messages in a state.db that fulfil an SQL condition."""
-    sql = f"DELETE FROM vectors WHERE message_id IN (SELECT id FROM messages WHERE {condition})"
-    if cast(sqlite3.Connection, connection).execute(sql, parameters).rowcount:
-        note_change(connection)

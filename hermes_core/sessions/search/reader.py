@@ -20,6 +20,12 @@ MAX_LEAVES = 64
 # Messages after a question among which its answer is sought; between them stand calls and results of tools.
 MAX_TURN_ROWS = 20
 
+# Columns of a search hit, of messages `m` and sessions `s`.
+HIT_COLUMNS = """
+    m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_calls,
+    m.origin, s.source, s.model, s.title, s.started_at
+"""
+
 # A message of the index: key of its session, position, characters, id.
 IndexRow = tuple[int, int, int, int]
 

@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
+
+from msgspec.structs import asdict
 
 from hermes_core import HermesHome
 from hermes_core.contract.values import MemoryAction, MemoryTarget, Session

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from msgspec import structs
+
 from hermes_core import HermesHome
 from hermes_core.contract.values import Availability
 from hermes_core.errors import (
@@ -96,7 +98,7 @@ def _load(home: HermesHome, folder: Path, name: str) -> FirstLoad:
     lacks = f"packages that it needs are not installed: {', '.join(missing)}"
     setup = f"run: hermes-memory memory setup {chosen}"
     try:
-        provider = load_folder(dataclasses.replace(place, name=chosen), home).factory()
+        provider = load_folder(structs.replace(place, name=chosen), home).factory()
     except ProviderError as exc:
         if missing and _may_come_from_a_missing_package(exc):
             return FirstLoad("unavailable", lacks, setup)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec import structs
 
 from hermes_core import HermesHome
 from hermes_core.contract.values import MemoryTarget, Session
@@ -47,7 +48,7 @@ EVENT_COLUMNS = ("id", "at", "kind", "change", "subject", "details", "digest", "
 _BOOLEANS = ("enqueued", "undone")
 
 # All of them, so that none is left behind that a later version adds.
-ORIGIN_COLUMNS = ("folder", "hash", *(field.name for field in dataclasses.fields(NoteOrigin)))
+ORIGIN_COLUMNS = ("folder", "hash", *NoteOrigin.__struct_fields__)
 
 # The values of `ORIGIN_COLUMNS`.
 OriginRow = tuple[Any, ...]
@@ -284,7 +285,7 @@ class NoteFiles:
             if table.fault:
                 raise StorageError(table.fault, "repair it first; nothing was changed")
             for key, origin in sorted(table.entries.items()):
-                yield folder, key, *dataclasses.astuple(origin)
+                yield folder, key, *structs.astuple(origin)
 
     @property
     def project_keys(self) -> KeyFile:

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from msgspec import structs
+
 from hermes_core import HermesHome
 from hermes_core.config import Config, load_config, override_config, set_value, unset_value
 from hermes_core.curated.journal import EVENTS
@@ -272,7 +274,7 @@ class StorageMove:
                     else:
                         self._fill(source, target, mark, receipt)
                     self._release_notes(mark)
-                    self._write_source_marks(source, dataclasses.replace(mark, complete=True))
+                    self._write_source_marks(source, structs.replace(mark, complete=True))
             receipt.sessions, receipt.messages = receipt.rows["sessions"], receipt.rows["messages"]
         self._switch(receipt)
         receipt.seconds = round(self._clock() - started, 3)

@@ -527,8 +527,8 @@ def test_the_password_comes_from_the_env_file(
 
 def test_the_store_of_a_home_is_opened_in_one_place() -> None:
     root = Path(hermes_core.__file__).parent
-    # A check of the file itself, and the place that reads the configuration.
-    known = {"health/databases.py", "sessions/home_store.py"}
+    # Checks of the file itself, and the place that reads the configuration.
+    known = {"cli/sessions.py", "health/databases.py", "sessions/home_store.py"}
     opening = {
         path.relative_to(root).as_posix()
         for path in root.rglob("*.py")

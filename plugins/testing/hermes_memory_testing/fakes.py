@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from hermes_core import MemoryManager
+from hermes_core import HermesHome, MemoryManager
 from hermes_core.contract.hooks import TranscriptReader
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import (
@@ -38,7 +38,6 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.home import HermesHome
 from hermes_core.manager.plugins import implemented_hooks, register_provider
 
 REMEMBER_TOOL: dict[str, Any] = {

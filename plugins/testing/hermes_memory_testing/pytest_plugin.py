@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from hermes_core.home import HermesHome
+    from hermes_core import HermesHome
 
 
 PROVIDER = "--hermes-provider"
@@ -26,7 +26,7 @@ SCALE = "--hermes-deadlines"
 @pytest.fixture
 def hermes_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HermesHome:
     """A HERMES_HOME of the test's own, also in the environment; the person's is never touched."""
-    from hermes_core.home import HermesHome
+    from hermes_core import HermesHome
 
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("HERMES_PROFILE", raising=False)
@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Run the contract if `--hermes-provider` is given, and beside it only the files that are named."""
     if name := config.getoption(PROVIDER):
-        from hermes_core.home import HermesHome
+        from hermes_core import HermesHome
         from hermes_core.loader.discover import discover, select
         from hermes_core.loader.load import not_found
 

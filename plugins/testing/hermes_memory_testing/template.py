@@ -13,7 +13,7 @@ from cookiecutter.exceptions import FailedHookException, OutputDirExistsExceptio
 from cookiecutter.main import cookiecutter
 
 from hermes_core.cli import Failure
-from hermes_core.packages import TESTING, install_words
+from hermes_core.packages import install_words
 
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
@@ -80,7 +80,7 @@ def _new(directory: Path, name: str | None, kind: str | None, license_name: str 
     made = make(directory, answers)
     click.echo(f"made {made}")
     # In one call with ours, which pip would otherwise look for on an index.
-    kit = install_words(TESTING)
+    kit = install_words("hermes-memory-testing")
     click.echo(f'next: pip install {kit} -e "{made}[test]", then python -m pytest "{made}"')
 
 

@@ -58,7 +58,7 @@ def fill(memory: Memory, count: int) -> None:
             "INSERT INTO messages (session_key, position, size, timestamp, role, content)"
             " SELECT key, 0, 20, last_active, 'user', 'kumquat ' || substr(id, 2) FROM sessions"
         )
-    index.rebuild_in_steps(database, lambda _: None)
+    index.Fts5Index(database).rebuild()
     session = memory.start_session("talk")
     for number in range(60):
         memory.begin_turn(session, f"question {number}")

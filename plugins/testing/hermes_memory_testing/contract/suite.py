@@ -30,7 +30,7 @@ from hermes_memory_testing.pytest_plugin import CHECK, FIX, NOT_CLAIMED, NOT_RUN
 
 if TYPE_CHECKING:
     from hermes_core.manager.call import CallResult
-    from hermes_core.manager.stats import ProviderHealth
+    from hermes_core.manager.manager import ProviderHealth
 
 
 LATE_START = "initialize has run for"
