@@ -117,7 +117,7 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
             _delete_folder(memory, folder, kept)
     if rows and db.database.kind == "sqlite":  # a server reuses the space itself
         maintenance.vacuum(db)
-    return dataclasses.replace(
+    return structs.replace(
         report,
         turns=turns,
         waiting=memory.manager.outbox.depth,
