@@ -32,6 +32,7 @@ class ForgetReport(Struct, frozen=True):
         provider: Name of the provider; "" for none.
         waiting: Number of rows in the outbox that wait for the provider.
         remaining: A sentence for each thing that this program can't delete.
+        erased: True if all that the home held of the user is deleted. Data of an extension that is missing is not.
     """
 
     user: str
@@ -42,6 +43,7 @@ class ForgetReport(Struct, frozen=True):
     provider: str = ""
     waiting: int = 0
     remaining: tuple[str, ...] = ()
+    erased: bool = False
 
 
 def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetReport:
@@ -116,7 +118,11 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     if rows and db.database.kind == "sqlite":  # a server reuses the space itself
         maintenance.vacuum(db)
     return structs.replace(
-        report, turns=turns, waiting=memory.manager.outbox.depth, remaining=(*unerased, *_remaining(memory))
+        report,
+        turns=turns,
+        waiting=memory.manager.outbox.depth,
+        remaining=(*unerased, *_remaining(memory)),
+        erased=not unerased,
     )
 
 

@@ -90,7 +90,7 @@ def open_memory(
     resolved = home if isinstance(home, HermesHome) else HermesHome.resolve(home, profile)
     return Memory(
         resolved,
-        override_config(load_config(resolved), config or {}),
+        override_config(load_config(resolved), config) if config else load_config(resolved),
         provider=provider,
         observers=observers,
         deadlines=deadlines,

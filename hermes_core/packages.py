@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import importlib_metadata
@@ -49,6 +49,30 @@ def program_version() -> str:
     with contextlib.suppress(importlib_metadata.PackageNotFoundError):
         return name_and_version(importlib_metadata.distribution(CORE).read_text)[1]
     return ""
+
+
+_BELOW = {
+    "config": "edit get list set unset",
+    "extensions": "install",
+    "identity": "add list remove",
+    "keys": "list remove set",
+    "memory": "add allow edit export history import off pin prune remove replace reset restore set setup show status undo use",
+    "outbox": "delete list retry",
+    "providers": "install uninstall",
+    "sessions": "archive check delete export import list pin prune rebuild rename repair search show vacuum",
+    "storage": "status",
+    "turns": "list show",
+}
+_ALONE = "completion costs demo doctor forget import install-alias logs recall review verify"
+
+CORE_COMMANDS = frozenset(
+    {
+        *_ALONE.split(),
+        *_BELOW,
+        *(f"{word} {below}" for word, names in _BELOW.items() for below in names.split()),
+    }
+)
+"""The commands of `hermes-memory` that no extension can replace."""
 
 
 class KnownExtension(NamedTuple):
@@ -137,31 +161,17 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
 }
 """All that the core knows of the extensions of this project. Their names are reserved."""
 
-OWN_PACKAGES = frozenset(
-    {
-        CORE,
-        *(known.distribution for known in KNOWN_EXTENSIONS.values()),
-        *(
-            f"hermes-memory-{name}"
-            for name in (
-                "agent-framework",
-                "byterover",
-                "google-adk",
-                "hindsight",
-                "holographic",
-                "honcho",
-                "langchain",
-                "mem0",
-                "openai-agents",
-                "openviking",
-                "pydantic-ai",
-                "retaindb",
-                "strands",
-                "supermemory",
-            )
-        ),
-    }
-)
+_PROVIDERS = "byterover hindsight holographic honcho mem0 openviking retaindb supermemory"
+_INTEGRATIONS = "agent-framework google-adk langchain openai-agents pydantic-ai strands"
+
+_FOLDERS = {
+    CORE: "",
+    **{f"hermes-memory-{name}": f"plugins/{name}" for name in (*KNOWN_EXTENSIONS, *_PROVIDERS.split())},
+    **{f"hermes-memory-{name}": f"integrations/{name}" for name in _INTEGRATIONS.split()},
+}
+"""The packages of this project, each with its folder in the repository."""
+
+OWN_PACKAGES = frozenset(_FOLDERS)
 
 
 def find_package(name: str, find_links: Iterable[str | Path] = ()) -> Path | None:
@@ -182,22 +192,28 @@ def find_package(name: str, find_links: Iterable[str | Path] = ()) -> Path | Non
 
 
 def install_words(name: str, find_links: Iterable[str | Path] = ()) -> str:
-    """Return what to write after `pip install` for one of our packages: a path, or what to do to get one."""
-    path = find_package(name, find_links)
-    return shlex.quote(str(path)) if path else f"the wheel of {name} that `make dist` makes"
+    """Return what to write after `pip install` for one of our packages: a path or an address, else a path to fill in."""
+    source = find_package(name, find_links) or _repository_source(name)
+    return shlex.quote(str(source)) if source else f"PATH/TO/{name.replace('-', '_')}.whl"
 
 
 def install_remedy(distribution: str) -> str:
-    """Return the command that installs one of our packages from where this program was installed.
+    """Return what to do to install one of our packages from where this program was installed.
 
-    It names the interpreter of this program, since the command is run in a shell where another one may come first.
+    That is "run: " with a command, or a sentence if no place is known that has the package. The command names the
+    interpreter of this program, since it is run in a shell where another one may come first.
     """
-    path = find_package(distribution)
-    if path is None:
-        return f"pip install the wheel of {distribution} that `make dist` makes"
+    source = find_package(distribution) or _repository_source(distribution)
+    if source is None:
+        name = distribution.removeprefix("hermes-memory-")
+        command = "extensions install" if name in KNOWN_EXTENSIONS else "providers install"
+        return (
+            f"get its wheel (`make dist` in a clone of this project makes it), name its folder with: hermes-memory config "
+            f"set packages.find_links DIR, and run: hermes-memory {command} {name}"
+        )
     if shutil.which("uv") and importlib.util.find_spec("pip") is None:
-        return f"uv pip install --python {shlex.quote(sys.executable)} {shlex.quote(str(path))}"
-    return f"{shlex.quote(sys.executable)} -m pip install {shlex.quote(str(path))}"
+        return f"run: uv pip install --python {shlex.quote(sys.executable)} {shlex.quote(str(source))}"
+    return f"run: {shlex.quote(sys.executable)} -m pip install {shlex.quote(str(source))}"
 
 
 def extra_remedy(extra: str) -> str:
@@ -223,13 +239,30 @@ def extra_packages(extra: str) -> list[str]:
     return needs
 
 
+def _direct_url() -> dict[str, Any]:
+    """Return from where this program was installed (PEP 610), {} if it came from an index."""
+    with contextlib.suppress(importlib_metadata.PackageNotFoundError, ValueError):
+        data = json.loads(importlib_metadata.distribution(CORE).read_text("direct_url.json") or "{}")
+        return data if isinstance(data, dict) else {}
+    return {}
+
+
+def _repository_source(distribution: str) -> str | None:
+    """Return the address of one of our packages in the repository from which this program was installed."""
+    data = _direct_url()
+    version = data.get("vcs_info")
+    if not (isinstance(version, dict) and {"vcs", "commit_id"} <= version.keys() and data.get("url")):
+        return None
+    place = f"#subdirectory={folder}" if (folder := _FOLDERS[distribution]) else ""
+    return f"{version['vcs']}+{data['url']}@{version['commit_id']}{place}"
+
+
 def _origin() -> Iterator[Path]:
     """Yield the folder of wheels from which this program was installed, and the checkout from which it runs."""
-    with contextlib.suppress(importlib_metadata.PackageNotFoundError, ValueError, AttributeError):
+    with contextlib.suppress(ValueError, AttributeError):
         from urllib.request import url2pathname  # imports http and ssl
 
-        text = importlib_metadata.distribution(CORE).read_text("direct_url.json")
-        address = urlsplit(str(json.loads(text or "{}").get("url", "")))
+        address = urlsplit(str(_direct_url().get("url", "")))
         if address.scheme == "file":
             place = Path(url2pathname(unquote(address.path)))
             yield place.parent if place.suffix == ".whl" else place
@@ -250,9 +283,7 @@ def _wheels(name: str, folder: Path) -> Iterator[tuple[object, Path]]:
 
 def _sources(folder: Path) -> dict[str, Path]:
     """Return the folders of our packages by name, if `folder` is a checkout of this project."""
-    if not (folder / "pyproject.toml").is_file() or not (folder / "hermes_core/packages.py").is_file():
+    if not (folder / "hermes_core/packages.py").is_file():
         return {}
-    folders = {CORE: folder}
-    for group in ("plugins", "integrations"):
-        folders |= {f"hermes-memory-{path.name}": path for path in (folder / group).glob("*")}
-    return {name: path for name, path in folders.items() if (path / "pyproject.toml").is_file()}
+    places = {name: folder / below for name, below in _FOLDERS.items()}
+    return {name: place for name, place in places.items() if (place / "pyproject.toml").is_file()}

@@ -128,7 +128,9 @@ class ProblemLog:
             if not (self._on_server and store.is_replaced_by_server):
                 lost.append(str(store))
         problems = list(map(str, self.load_errors.values()))
-        problems += [*lost, *self._observer_problems, *self._extensions.problems(), *self._parts.problems()]
+        # A look at all extensions imports them, which a turn does not wait for.
+        extensions = self._extensions.problems() if all_users else self._extensions.met_problems
+        problems += [*lost, *self._observer_problems, *extensions, *self._parts.problems()]
         problems += self._unmet
         failures = (*self.failures.values(), *self._extension_problems.values())
         for failure in dict.fromkeys((*failures, self._manager.outbox.held_back)):

@@ -31,7 +31,10 @@ def report_counts(report: ForgetReport) -> str:
 
 def report_sentences(report: ForgetReport) -> list[str]:
     """Return what a deletion did, and what this program can't delete."""
-    sentences = [f"{report_counts(report)} are deleted"]
+    counts = report_counts(report)
+    sentences = [
+        f"{counts} are deleted" if report.erased else f"{report.user} is not erased; removed so far: {counts}"
+    ]
     if report.provider:
         request = f"{report.provider} was asked to forget {counted(report.turns, 'turn')}"
         wait = (

@@ -21,7 +21,8 @@ from hermes_core.packages import KNOWN_EXTENSIONS
 def extensions(ctx: click.Context, as_json: bool) -> None:
     """List the extensions: name, version, what each adds, its state and the reason for it.
 
-    Those of this project that are not installed are listed too. Exits with 3 if one that is installed does not work.
+    Those of this project that are not installed are listed too. Exits with 3 if one that is installed does not work, if
+    one of its commands is left out, and if a list in config.yaml names none that is there.
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -28,7 +28,7 @@ from hermes_core.loader.discover import BUNDLED, ProviderEntry, discover, select
 from hermes_core.loader.entry_points import normalise
 from hermes_core.safety.redact import looks_like_key
 from hermes_core.safety.terminal import printable
-from hermes_core.setup.installer import is_own
+from hermes_core.setup.installer import NO_INSTALLER_REMEDY, is_own, pipx_environment
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -42,6 +42,9 @@ class Installer(Struct, frozen=True):
 
     def run(self, verb: str, *words: str) -> bool:
         """Run it with its output on standard error. Return True if it succeeded."""
+        if self.name == "pipx":
+            verb = {"install": "inject", "uninstall": "uninject"}[verb]
+            words = tuple("--force" if word == "--upgrade" else word for word in words)
         done = subprocess.run([*self.command, verb, *self.options, *words], stdout=sys.stderr, check=False)
         return done.returncode == 0
 
@@ -123,18 +126,16 @@ def uninstall_package(ctx: click.Context, name: str) -> None:
 
 
 def find_installer() -> Installer:
-    """Return pip of the environment that runs this program, else uv for it. Raises `Failure` if there is neither."""
+    """Return pip of the environment that runs this program, else uv or pipx for it. Raises `Failure` if there is none."""
     # pip comes first because it has the person's own settings (index, proxy).
     if importlib.util.find_spec("pip") is not None:
         command = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check")
         return Installer("pip", command)
-    uv = shutil.which("uv")
-    if uv is None:
-        raise Failure(
-            f"the environment of {sys.executable!r} has no pip, and there is no uv; "
-            f"run '{sys.executable} -m ensurepip', or install uv"
-        )
-    return Installer("uv", (uv, "pip"), ("--python", sys.executable))
+    if uv := shutil.which("uv"):
+        return Installer("uv", (uv, "pip"), ("--python", sys.executable))
+    if pipx := pipx_environment():
+        return Installer("pipx", pipx[:1], pipx[1:])
+    raise Failure(f"the environment of {sys.executable!r} has no installer; {NO_INSTALLER_REMEDY}")
 
 
 def provider_entries(home: HermesHome) -> list[ProviderEntry]:

@@ -134,6 +134,8 @@ def _refuse_password(value: object, name: str) -> None:
 
 def parse_config(text: str) -> Config:
     """Return the configuration in the text of a config.yaml, without the environment. Raises `ConfigError`."""
+    if not text:
+        return Config()
     reading = _ConfigReader(text)
     blocks = {name: reading.block(name, cls) for name, cls in BLOCKS.items()}
     if reading.faults:

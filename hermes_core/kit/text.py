@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import cache
 
 from hermes_core.contract.values import Recall, RecallItem, Session
 from hermes_core.recall.tokens import MARKS, count_tokens, fold
@@ -31,7 +32,6 @@ dziękuję cześć tak nie
 # People paste files: one megabyte took a local search over a second, and embedders refuse it.
 MAX_QUERY_CHARS = 4000
 
-_TRIVIAL = frozenset(fold(_TRIVIAL_WORDS).split())
 _MAX_TRIVIAL_WORDS = 6  # longer chains of such words are sentences, as "thanks, go on and please do it right"
 _LETTER = rf"(?:[^\W_]|[{MARKS}\u0e00-\u0eff])"  # with the vowels of Hindi and Thai
 _WORD = re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
@@ -133,6 +133,11 @@ def bullet_list(lines: Iterable[str], budget: int, measure: Callable[[str], int]
     return "\n".join(bullets)
 
 
+@cache
+def _trivial_words() -> frozenset[str]:
+    return frozenset(fold(_TRIVIAL_WORDS).split())
+
+
 def is_trivial(text: str) -> bool:
     """Return whether a message asks for nothing that memory could answer: "ok, thanks!", "👍", "/help", "".
 
@@ -145,7 +150,7 @@ def is_trivial(text: str) -> bool:
     words = _WORD.findall(fold(stripped))
     if not words:
         return True
-    return len(words) <= _MAX_TRIVIAL_WORDS and all(word in _TRIVIAL for word in words)
+    return len(words) <= _MAX_TRIVIAL_WORDS and _trivial_words().issuperset(words)
 
 
 def recall_within(items: Iterable[RecallItem], budget: int) -> Recall:

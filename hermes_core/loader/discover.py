@@ -231,6 +231,19 @@ def discover(
     return [candidate for name in sorted(by_name) for candidate in _mark_shadowed(by_name[name])]
 
 
+def bundled_candidate(
+    name: str, entry_points: Iterable[importlib_metadata.EntryPoint]
+) -> ProviderCandidate | None:
+    """Return the place of a provider of this project, before which no other comes; None if it is not installed."""
+    wanted = name.strip().casefold()
+    for point in entry_points if wanted in BUNDLED else ():
+        if point.name == wanted and GROUPS.get(point.group) == "native":
+            candidate = _entry_point_candidate(point)
+            if candidate.bundled:
+                return candidate
+    return None
+
+
 def select(candidates: Sequence[ProviderCandidate], name: str) -> list[ProviderCandidate]:
     """Return the places to try for `name`, in order. There are several if a distribution uses several groups.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal
 
 import importlib_metadata
@@ -82,10 +82,10 @@ def normalise(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def installed_entry_points() -> Iterator[importlib_metadata.EntryPoint]:
-    """Yield the installed entry points of providers, observers and extensions, those of each distribution once."""
+def installed_entry_points() -> list[importlib_metadata.EntryPoint]:
+    """Return the installed entry points of providers, observers and extensions, those of each distribution once."""
     groups = (*GROUPS, OBSERVER_GROUP, EXTENSION_GROUP)
-    seen: set[str] = set()
+    found: dict[str, list[importlib_metadata.EntryPoint]] = {}
     for distribution in importlib_metadata.distributions():
         # One damaged distribution must not hide all others, as it would in importlib_metadata.entry_points().
         try:
@@ -93,11 +93,9 @@ def installed_entry_points() -> Iterator[importlib_metadata.EntryPoint]:
             if "hermes" not in (distribution.read_text("entry_points.txt") or ""):
                 continue
             points = [point for point in distribution.entry_points if point.group in groups]
-            name = normalise(name_and_version(distribution.read_text)[0]) if points else ""
+            # A package that is both installed and editable appears twice; the first on sys.path is imported.
+            if points:
+                found.setdefault(normalise(name_and_version(distribution.read_text)[0]), points)
         except DAMAGED_METADATA as exc:
             logger.warning("left out a distribution with damaged metadata: %s: %s", type(exc).__name__, exc)
-            continue
-        # A package that is both installed and editable appears twice; the first on sys.path is imported.
-        if name not in seen:
-            seen.add(name)
-            yield from points
+    return [point for points in found.values() for point in points]

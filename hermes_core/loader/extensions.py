@@ -1,19 +1,21 @@
 """The extensions of an environment: discovery by entry point, load control, and guarded calls of their hooks.
 
-Each extension has a pluggy manager of its own, so that a hook that raises stops no other extension. What fails becomes a
-state with a reason, never an exception at start.
+An extension is imported when a hook is called that it may implement, or when somebody asks for its state. Each one has a
+pluggy manager of its own, so that a hook that raises stops no other extension. What fails becomes a state with a reason,
+never an exception at start.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import functools
 import importlib
 import logging
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, Literal, TypeVar, cast
@@ -22,7 +24,7 @@ import importlib_metadata
 import pluggy
 from msgspec import Struct, structs
 
-from hermes_core.config import Config
+from hermes_core.config import Config, ExtensionsConfig
 from hermes_core.contract.extensions import (
     EXTENSION_GROUP,
     EXTENSION_HOOKS,
@@ -38,8 +40,10 @@ from hermes_core.contract.extensions import (
 from hermes_core.contract.hooks import PROJECT
 from hermes_core.errors import ConfigError
 from hermes_core.loader.entry_points import LoadControl, installed_entry_points, normalise
-from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
+from hermes_core.loader.sources import module_path
 from hermes_core.packages import (
+    CORE_COMMANDS,
     KNOWN_EXTENSIONS,
     OWN_PACKAGES,
     install_remedy,
@@ -50,6 +54,8 @@ from hermes_core.packages import (
 logger = logging.getLogger(__name__)
 
 ExtensionState = Literal["active", "failed", "blocked", "missing"]
+
+_Hooks = tuple[pluggy.PluginManager, tuple[str, ...]]
 
 Entry = TypeVar("Entry", bound=Named)
 
@@ -64,6 +70,12 @@ _TAKEN_NOUNS = frozenset(
     {"text", "file", "folder", "list", "remove", "user", "json", "help", "session", "note"}
 )
 
+IMPORT_TIMEOUT_S = 10.0
+"""Seconds for the import of an entry module, which takes a few milliseconds."""
+
+# A module with one of these may have attributes that its source does not name.
+_DYNAMIC = re.compile(r"import \*|\b(globals|setattr|exec|vars|__getattr__)\b")
+
 # The attribute in which pluggy's marker leaves the options of a hook implementation.
 _MARK = f"{PROJECT}_impl"
 
@@ -77,6 +89,7 @@ class Extension(Struct, frozen=True):
         reason: Why it is not active, "" if it is.
         remedy: What to do about it.
         hook: The callers of its hooks; None if it is not active.
+        point: Its entry point while it is not imported yet.
     """
 
     name: str
@@ -87,6 +100,7 @@ class Extension(Struct, frozen=True):
     remedy: str = ""
     adds: tuple[str, ...] = ()
     hook: pluggy.HookRelay | None = None
+    point: importlib_metadata.EntryPoint | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON data."""
@@ -98,43 +112,66 @@ class Extensions:
     """The extensions that a home may use, in the order in which their hooks are called.
 
     Args:
-        found: All extensions, also those that can't be used.
+        known: All extensions, also those that can't be used. Those with an entry point are imported when they are needed.
+        warnings: A sentence for each name in the lists of config.yaml that is of no extension.
     """
 
-    def __init__(self, found: Iterable[Extension] = ()) -> None:
-        self.found = tuple(found)
+    def __init__(self, known: Iterable[Extension] = (), warnings: Iterable[str] = ()) -> None:
+        self._known = list(known)
+        self._warnings = tuple(warnings)
         self._faults: dict[str, str] = {}
 
+    @property
+    def found(self) -> tuple[Extension, ...]:
+        """All extensions with their states. Those that are not imported yet are imported now."""
+        return tuple(self._having(""))
+
     def problems(self) -> list[str]:
-        """Return a sentence for each extension that failed to load, and for each hook that raised."""
-        sentences = []
-        for one in self.found:
-            if one.state == "failed":
-                sentences.append(f"the extension {one.name!r} is not active: {one.reason}; {one.remedy}")
-        return [*sentences, *self._faults.values()]
+        """Return a sentence for each thing of an extension that does not work. All extensions are imported for it.
+
+        That is an extension that failed to load, a hook that raised, a command that is left out, and a name in the lists
+        of config.yaml that is of no extension.
+        """
+        _ = self.found, self.commands
+        return self.met_problems
+
+    @property
+    def met_problems(self) -> list[str]:
+        """The problems of the extensions that were imported so far."""
+        failed = [
+            f"the extension {one.name!r} is not active: {one.reason}; {one.remedy}"
+            for one in self._known
+            if one.state == "failed"
+        ]
+        return [*failed, *self._warnings, *self._faults.values()]
+
+    def _having(self, hook: str) -> Iterator[Extension]:
+        """Yield the extensions that may implement a hook, imported; all for ""."""
+        for position, one in enumerate(self._known):
+            if one.point is not None:
+                if hook and _lacks(one.point.value, hook):
+                    continue
+                one = self._known[position] = _imported(one, one.point)
+            if not hook or hook in one.adds:
+                yield one
 
     def call(self, hook: str, **arguments: Any) -> Iterator[tuple[Extension, Any]]:
         """Yield each active extension whose `hook` answers, with the answer. Leave out those that raise."""
-        for extension in self.found:
-            answer = self._call(extension, hook, arguments)
+        for extension in self._having(hook):
+            answer = call_foreign(getattr(extension.hook, hook), **arguments)
+            if isinstance(answer, ForeignError):
+                self._note_fault(extension, hook, answer)
+                continue
+            # pluggy returns a list with the one answer, or the answer itself for a hook with `firstresult`.
+            if isinstance(answer, list):
+                answer = next(iter(answer), None)
             if answer is not None:
                 yield extension, answer
 
-    def _call(self, extension: Extension, hook: str, arguments: Mapping[str, Any]) -> Any:
-        """Return the answer of one extension, None if it has none or raises."""
-        if extension.hook is None or hook not in extension.adds:
-            return None
-        answer = call_foreign(lambda: getattr(extension.hook, hook)(**arguments))
-        if isinstance(answer, ForeignError):
-            self._note_fault(extension, hook, answer)
-            return None
-        # pluggy returns a list with the one answer, or the answer itself for a hook with `firstresult`.
-        return next(iter(answer), None) if isinstance(answer, list) else answer
-
     def notify(self, hook: str, **arguments: Any) -> None:
         """Call `hook` of each active extension that implements it."""
-        for extension in self.found:
-            self._call(extension, hook, arguments)
+        for _ in self.call(hook, **arguments):
+            pass
 
     def first(self, hook: str, **arguments: Any) -> Any:
         """Return the first answer that is not None."""
@@ -190,7 +227,7 @@ class Extensions:
 
     def _rows(self, extension: Extension, hook: str, answer: Any) -> list[Any]:
         """Return the rows of an answer. A generator runs here, so that it is guarded here."""
-        rows = call_foreign(lambda: list(answer))
+        rows: list[Any] | ForeignError = call_foreign(list, answer)
         if isinstance(rows, ForeignError):
             self._note_fault(extension, hook, rows)
             return []
@@ -206,26 +243,31 @@ class Extensions:
     def _registered(self, hook: str, argument: str, kind: type[Entry]) -> dict[str, Entry]:
         """Return what the extensions register.
 
-        An entry that can't be used is left out and reported, as is one with a name that an earlier extension has.
+        An entry that can't be used is left out and reported, as is one with a name that an earlier extension or this
+        program has.
         """
         entries: dict[str, Entry] = {}
-        for extension in self.found:
+        for extension in self._having(hook):
             registrations = Registrations[Entry]()
-            self._call(extension, hook, {argument: registrations})
+            answer = call_foreign(getattr(extension.hook, hook), **{argument: registrations})
+            if isinstance(answer, ForeignError):
+                self._note_fault(extension, hook, answer)
             for name, entry in registrations.entries.items():
+                label = f"the extension {extension.name!r}"
                 if fault := _entry_fault(entry, kind):
-                    self._note(
-                        f"{extension.name}.{hook}.{name}",
-                        f"the extension {extension.name!r} has in {hook} what is left out: {fault}",
+                    sentence = f"{label} has in {hook} what is left out: {fault}"
+                elif kind is CommandEntry and name in CORE_COMMANDS:
+                    sentence = (
+                        f"{label} offers the command {name!r}, which is left out: it is one of this program"
                     )
                 elif (other := entries.get(name)) is not None:
-                    owner = getattr(other, "extension", "")
                     sentence = (
-                        f"the extension {extension.name!r} offers {name!r}, which {owner!r} has already"
+                        f"{label} offers {name!r}, which {getattr(other, 'extension', '')!r} has already"
                     )
-                    self._faults[f"{extension.name}.{name}"] = sentence
                 else:
                     entries[name] = cast("Entry", replace(cast("Any", entry), extension=extension.name))
+                    continue
+                self._note(f"{extension.name}.{hook}.{name}", sentence)
         return entries
 
 
@@ -277,24 +319,61 @@ def _type_fault(value: Any, kind: type[Any]) -> str:
 def load_extensions(
     config: Config, entry_points: Iterable[importlib_metadata.EntryPoint] | None = None
 ) -> Extensions:
-    """Import the extensions that are installed and that `extensions.allow` and `extensions.block` let in.
+    """Return the extensions that are installed, of which `extensions.allow` and `extensions.block` let some in.
+
+    None is imported yet.
 
     Args:
         entry_points: The entry points to load; default: those of the environment.
     """
-    rules = config.extensions
-    control = LoadControl.of(rules)
-    points = installed_entry_points() if entry_points is None else entry_points
+    rules, control = config.extensions, LoadControl.of(config.extensions)
     rank = {name: position for position, name in enumerate(rules.order)}
-    candidates = [point for point in points if point.group == EXTENSION_GROUP]
-    candidates.sort(key=lambda point: (rank.get(point.name, len(rank)), point.name, not _is_own(point)))
+    rows: list[tuple[int, str, bool, int, Extension, importlib_metadata.EntryPoint]] = []
+    for point in installed_entry_points() if entry_points is None else entry_points:
+        if point.group == EXTENSION_GROUP:
+            distribution, version = name_and_version(point.dist.read_text) if point.dist else ("", "")
+            is_stranger = normalise(distribution) not in OWN_PACKAGES
+            one = Extension(point.name, distribution, version)
+            rows.append((rank.get(point.name, len(rank)), point.name, is_stranger, len(rows), one, point))
+    core = program_version() if rows else ""
     owners: dict[str, str] = {}
-    loaded: list[Extension] = []
-    for point in candidates:
-        loaded.append(one := _load(point, control, owners.get(point.name)))
-        if one.state != "blocked":
-            owners.setdefault(one.name, one.distribution)
-    return Extensions(loaded)
+    known: list[Extension] = []
+    for _, _, is_stranger, _, one, point in sorted(rows):  # the fourth differs in all rows
+        owner = owners.get(one.name)
+        if owner is None and is_stranger and point.dist and one.name in KNOWN_EXTENSIONS:
+            owner = KNOWN_EXTENSIONS[one.name].distribution
+        if refusal := control.refusal(one.name, one.distribution):
+            remedy = "change extensions.allow or extensions.block"
+            known.append(structs.replace(one, state="blocked", reason=refusal, remedy=remedy))
+            continue
+        owners.setdefault(one.name, one.distribution)
+        if owner is not None:
+            reason = f"its name is the one of an extension of {owner or 'another distribution'}"
+            remedy = f"uninstall {one.distribution}, or name it in extensions.block"
+            known.append(structs.replace(one, state="failed", reason=reason, remedy=remedy))
+        elif not is_stranger and (reason := _other_version(one.version, core)):
+            remedy = f"both must come from one place: {install_remedy(normalise(one.distribution))}"
+            known.append(structs.replace(one, state="failed", reason=reason, remedy=remedy))
+        else:
+            known.append(structs.replace(one, point=point))
+    return Extensions(known, _unknown_names(rules, known))
+
+
+def _unknown_names(rules: ExtensionsConfig, known: Iterable[Extension]) -> list[str]:
+    """Return a sentence for each name in the lists of config.yaml that is of no extension."""
+    lists = {"allow": rules.allow or (), "block": rules.block, "order": rules.order}
+    if not any(lists.values()):
+        return []
+    names = {*KNOWN_EXTENSIONS, *OWN_PACKAGES, *(one.name.casefold() for one in known)}
+    names |= {normalise(one.distribution) for one in known} - {""}
+    sentences = []
+    for key, words in lists.items():
+        for word in words:
+            if not {word.strip().casefold(), normalise(word.strip())} & names:
+                close = difflib.get_close_matches(word.casefold(), names, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else "see 'hermes-memory extensions'"
+                sentences.append(f"extensions.{key} names {word!r}, and no extension has that name; {hint}")
+    return sentences
 
 
 def missing_extensions(extensions: Extensions) -> list[Extension]:
@@ -306,7 +385,7 @@ def missing_extensions(extensions: Extensions) -> list[Extension]:
             known.distribution,
             state="missing",
             reason="it is not installed",
-            remedy=f"run: {install_remedy(known.distribution)}",
+            remedy=install_remedy(known.distribution),
         )
         for name, known in KNOWN_EXTENSIONS.items()
         if name not in installed
@@ -317,23 +396,23 @@ def extension_remedy(extensions: Extensions, name: str) -> str:
     """Return what to do about an extension that is needed and is not active, or lacks a package that it needs."""
     for one in (*extensions.found, *missing_extensions(extensions)):
         if one.name == name:
-            reinstall = "run: " + install_remedy(normalise(one.distribution))
+            package = normalise(one.distribution)
             return one.remedy or (
-                reinstall if normalise(one.distribution) in OWN_PACKAGES else f"reinstall {one.distribution}"
+                install_remedy(package) if package in OWN_PACKAGES else f"reinstall {package}"
             )
     return "see 'hermes-memory extensions'"
 
 
 def unmet_keys(config: Config, extensions: Extensions) -> list[str]:
     """Return a sentence for each key that config.yaml sets and that has no effect, because its extension is not active."""
-    active = {one.name for one in extensions.found if one.state == "active"}
-    return [
-        f"{key} is set, and it is {inactive_reason(extensions, name)}"
-        for name, known in KNOWN_EXTENSIONS.items()
-        if name not in active
-        for key in known.keys
-        if key in config.configured
-    ]
+    unmet = []
+    for name, known in KNOWN_EXTENSIONS.items():
+        for key in known.keys:
+            if key in config.configured and not any(
+                one.name == name and one.state == "active" for one in extensions.found
+            ):
+                unmet.append(f"{key} is set, and it is {inactive_reason(extensions, name)}")
+    return unmet
 
 
 def inactive_reason(extensions: Extensions, name: str) -> str:
@@ -344,7 +423,7 @@ def inactive_reason(extensions: Extensions, name: str) -> str:
     if (one := next((one for one in extensions.found if one.name == name), None)) is not None:
         return f"of the extension {name!r}, which is {one.state}: {one.reason}; {one.remedy}"
     distribution = KNOWN_EXTENSIONS[name].distribution
-    return f"in the package {distribution}, which is not installed; run: {install_remedy(distribution)}"
+    return f"in the package {distribution}, which is not installed; {install_remedy(distribution)}"
 
 
 def import_target(target: str) -> Any:
@@ -358,68 +437,71 @@ def import_target(target: str) -> Any:
     raise ImportError(f"{target!r} can't be imported: {loaded}") from loaded.error
 
 
-def _is_own(point: importlib_metadata.EntryPoint) -> bool:
-    return normalise(_name_and_version(point)[0]) in OWN_PACKAGES
-
-
-def _name_and_version(point: importlib_metadata.EntryPoint) -> tuple[str, str]:
-    return name_and_version(point.dist.read_text) if point.dist else ("", "")
-
-
-def _load(point: importlib_metadata.EntryPoint, control: LoadControl, owner: str | None) -> Extension:
-    """Return an extension, imported if it may be. `owner` is the distribution that has its name already."""
-    distribution, version = _name_and_version(point)
-    extension = Extension(point.name, distribution, version)
-    if refusal := control.refusal(point.name, distribution):
-        remedy = "change extensions.allow or extensions.block"
-        return structs.replace(extension, state="blocked", reason=refusal, remedy=remedy)
-    known = KNOWN_EXTENSIONS.get(point.name)
-    if owner is None and known and point.dist and normalise(distribution) != known.distribution:
-        owner = known.distribution
-    if owner is not None:
-        reason = f"its name is the one of an extension of {owner or 'another distribution'}"
-        remedy = f"uninstall {distribution}, or name it in extensions.block"
-        return structs.replace(extension, state="failed", reason=reason, remedy=remedy)
-    if reason := _other_version(distribution, version):
-        remedy = f"install both from one place: {install_remedy(normalise(distribution))}"
-        return structs.replace(extension, state="failed", reason=reason, remedy=remedy)
-    loaded = call_foreign(lambda: _register(point.load(), point.name))
-    if isinstance(loaded, ForeignError):
-        fault = loaded.error
-        if isinstance(fault, ConfigError):
-            return structs.replace(extension, state="failed", reason=fault.message, remedy=fault.remedy)
-        remedy = "upgrade or reinstall it; hermes-memory --debug shows the traceback"
-        return structs.replace(extension, state="failed", reason=str(loaded), remedy=remedy)
-    manager, adds = loaded
-    return structs.replace(extension, adds=adds, hook=manager.hook)
-
-
-def _other_version(distribution: str, version: str) -> str:
-    """Return why an extension of this project is of another release than the core, "" if it is not."""
-    core = program_version()
-    if normalise(distribution) not in OWN_PACKAGES or core.split(".")[:2] == version.split(".")[:2]:
+@cache
+def _source(module: str) -> str:
+    """Return the source of a module that may not be imported yet; "" if there is none."""
+    top, *below = module.split(".")
+    if (place := module_path(top)) is None:
         return ""
-    if not version:
-        return "its metadata has no version"
+    path = place.joinpath(*below) if below else place
+    for file in (path, path.with_name(f"{path.name}.py"), path / "__init__.py"):
+        with contextlib.suppress(OSError, UnicodeError):
+            return file.read_text(encoding="utf-8")
+    return ""
+
+
+def _lacks(value: str, hook: str) -> bool:
+    """Return True if the source of an entry module shows that it has no such hook, which spares its import."""
+    text = "" if ":" in value else _source(value.strip())
+    return bool(text) and hook not in text and _DYNAMIC.search(text) is None
+
+
+def _imported(extension: Extension, point: importlib_metadata.EntryPoint) -> Extension:
+    """Return the extension with its hooks, or with the reason for which it can't be used."""
+    loaded: _Hooks | ForeignError | StillRunning
+    known = _registered.get(point.value)
+    if known is not None and known[0] is sys.modules.get(point.value):
+        loaded = known[1]
+    else:
+        loaded = call_with_timeout(f"extension {point.value}", partial(_register, point), IMPORT_TIMEOUT_S)
+    failed = structs.replace(extension, point=None, state="failed")
+    if isinstance(loaded, StillRunning):
+        reason = f"importing it has not ended after {loaded.seconds:.0f} s and is left behind"
+        return structs.replace(
+            failed, reason=reason, remedy="see what it waits for, or name it in extensions.block"
+        )
+    if isinstance(loaded, ForeignError):
+        if isinstance(loaded.error, ConfigError):
+            return structs.replace(failed, reason=loaded.error.message, remedy=loaded.error.remedy)
+        remedy = "upgrade or reinstall it; hermes-memory --debug shows the traceback"
+        return structs.replace(failed, reason=str(loaded), remedy=remedy)
+    manager, adds = loaded
+    return structs.replace(extension, point=None, adds=adds, hook=manager.hook)
+
+
+def _other_version(version: str, core: str) -> str:
+    """Return why an extension of this project is of another release than the core, "" if it is not."""
+    release = ".".join(version.split(".")[:2])
+    if release == ".".join(core.split(".")[:2]):
+        return ""
     return (
-        f"version {version} is for hermes-memory-core {'.'.join(version.split('.')[:2])}, and this is {core}"
+        f"version {version} is for hermes-memory-core {release}, and this is {core}"
+        if version
+        else "its metadata has no version"
     )
 
 
-def _register(value: Any, name: str) -> tuple[pluggy.PluginManager, tuple[str, ...]]:
-    """Return a pluggy manager with the extension, and the names of its hooks. Raises `ConfigError` for a wrong mark."""
-    if isinstance(value, ModuleType):
-        return _register_module(value, name)
-    return _register_object(value() if isinstance(value, type) else value, name)
+# Modules that were registered in this process, since each memory that is opened needs some of them.
+_registered: dict[str, tuple[ModuleType, _Hooks]] = {}
 
 
-@functools.cache
-def _register_module(module: ModuleType, name: str) -> tuple[pluggy.PluginManager, tuple[str, ...]]:
-    """Register a module once in a process, since each memory that is opened loads all extensions."""
-    return _register_object(module, name)
+def _register(point: importlib_metadata.EntryPoint) -> _Hooks:
+    """Import an extension. Return a pluggy manager with it, and the names of its hooks.
 
-
-def _register_object(plugin: Any, name: str) -> tuple[pluggy.PluginManager, tuple[str, ...]]:
+    Raises `ConfigError` for a wrong mark.
+    """
+    value = point.load()
+    plugin = value() if isinstance(value, type) else value
     marked = [attribute for attribute in dir(plugin) if hasattr(getattr(plugin, attribute, None), _MARK)]
     for attribute in marked:
         if attribute not in EXTENSION_HOOKS:
@@ -431,8 +513,11 @@ def _register_object(plugin: Any, name: str) -> tuple[pluggy.PluginManager, tupl
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(ExtensionHooks)
     try:
-        manager.register(plugin, name)
+        manager.register(plugin, point.name)
     except pluggy.PluginValidationError as exc:
         # The reason stands after the lines that name the plugin, the hook and the definition.
         raise ConfigError(" ".join(str(exc).split()), "correct the parameters of the hook") from exc
-    return manager, tuple(hook for hook in EXTENSION_HOOKS if hook in marked)
+    hooks = manager, tuple(hook for hook in EXTENSION_HOOKS if hook in marked)
+    if isinstance(value, ModuleType):
+        _registered[point.value] = value, hooks
+    return hooks

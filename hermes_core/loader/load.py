@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from contextvars import ContextVar
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -40,6 +39,7 @@ from hermes_core.loader.discover import (
     BUNDLED,
     ProviderCandidate,
     ProviderEntry,
+    bundled_candidate,
     discover,
     folder_fault,
     name_owner,
@@ -52,7 +52,7 @@ from hermes_core.loader.extensions import Extensions
 from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
 from hermes_core.loader.foreign import ForeignHost
-from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
+from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout, loading
 from hermes_core.loader.variables import call_with_stored_variables, unset_variables
 from hermes_core.packages import OWN_PACKAGES
 
@@ -69,11 +69,6 @@ _CODE_FAULTS = (
 )
 
 _REQUIRED_MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
-
-# Providers are loaded one at a time, because providers written for Hermes Agent read the process environment.
-_lock = threading.Lock()
-# A provider may load another provider while it is loaded: the inner load must not wait for the outer one.
-_loading: ContextVar[bool] = ContextVar("loading_a_provider", default=False)
 
 
 class LoadedProvider(Struct, frozen=True):
@@ -133,8 +128,13 @@ def load_provider(
     """
     control = control or LoadControl.of_home(home)
     foreign = ForeignHost(home, extensions)
-    candidates = discover(home, entry_points, foreign)
-    places = select(candidates, name)
+    points = list(installed_entry_points() if entry_points is None else entry_points)
+    candidates: list[ProviderCandidate] = []
+    if bundled := bundled_candidate(name, points):
+        places = [bundled]
+    else:
+        candidates = discover(home, points, foreign)
+        places = select(candidates, name)
     if not places:
         raise not_found(name, candidates, folder_fault(home, name.strip()))
     errors: list[ProviderError] = []
@@ -188,7 +188,7 @@ def load_observers(
             validate(observer)
             return observer
 
-        made = _call_loading(f"observer {point.name}: {point.value}", load, LOAD_TIMEOUT_S)
+        made = call_with_timeout(f"observer {point.name}: {point.value}", load, LOAD_TIMEOUT_S)
         if isinstance(made, ForeignError | StillRunning):
             reason = (
                 f"loading it has not ended after {made.seconds:.0f} s"
@@ -205,16 +205,9 @@ def load_observers(
 
 def declared_settings(provider: object) -> tuple[Field, ...]:
     """Return the settings that a provider, or a class of providers, declares."""
-    declared = call_foreign(lambda: tuple(getattr(provider, "settings", ())))
-    return () if isinstance(declared, ForeignError) else tuple(f for f in declared if isinstance(f, Field))
-
-
-def _call_loading(label: str, function: Callable[[], Any], timeout: float) -> Any:
-    token = _loading.set(True)
-    try:
-        return call_with_timeout(label, function, timeout)
-    finally:
-        _loading.reset(token)
+    declared = call_foreign(getattr, provider, "settings", ())
+    fields = call_foreign(tuple, declared)
+    return () if isinstance(fields, ForeignError) else tuple([f for f in fields if isinstance(f, Field)])
 
 
 def _load_candidate(
@@ -230,12 +223,10 @@ def _load_candidate(
         raise ProviderBlocked(
             f"provider {place.name!r} is not loaded: {refusal}", "change providers.allow or providers.block"
         )
-    with ExitStack() as stack:
-        if not _loading.get():
-            stack.enter_context(_lock)
+    with loading(), ExitStack() as stack:
         if place.kind == "hermes_agent":
             stack.enter_context(foreign.require(place.name).surroundings(home.path, sessions))
-        loaded = _call_loading(
+        loaded = call_with_timeout(
             f"{place.name}: {place.value or place.path}", partial(_load, place, home, name, foreign), timeout
         )
     if isinstance(loaded, StillRunning):
@@ -420,7 +411,7 @@ def _provider_classes(module: ModuleType) -> list[type]:
     """
     # Some packages export their classes lazily, with a `__getattr__` and a `__dir__` that names them.
     names = sorted({*vars(module), *dir(module)})
-    values = (call_foreign(partial(getattr, module, name, None)) for name in names)
+    values = [call_foreign(getattr, module, name, None) for name in names]
     classes = [value for value in values if isinstance(value, type) and _is_provider(value)]
     concrete = [c for c in classes if not inspect.isabstract(c)]
     leaves = [c for c in concrete if not any(other is not c and issubclass(other, c) for other in concrete)]
@@ -453,7 +444,8 @@ def _missing_members(value: object) -> list[str]:
 
 def _check_name(place: ProviderCandidate, provider: object, wanted: str) -> None:
     """Refuse a provider with a reserved name, or that does not have the name which was searched for."""
-    name = call_foreign(lambda: str(getattr(provider, "name", "")))
+    named = call_foreign(getattr, provider, "name", "")
+    name = named if isinstance(named, ForeignError) else call_foreign(str, named)
     if isinstance(name, ForeignError):
         raise ProviderInvalid(f"provider {place.name!r} can't say its name: {name}")
     owner = name_owner(name)

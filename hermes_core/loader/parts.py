@@ -49,17 +49,17 @@ class HomeParts:
 
     def record(self) -> None:
         """Enter the parts that the home has now. A home that can't be written has no record; other checks report it."""
-        new = [
-            part
-            for name, part in self._extensions.parts.items()
-            if self._recorded.get(name) != _without_target(part) and part.folders(self._home.path)
-        ]
+        new: dict[str, HomePart] = {}
+        for name, found in self._extensions.parts.items():
+            part = replace(found, target="")
+            if self._recorded.get(name) != part and part.folders(self._home.path):
+                new[name] = part
         if not new:
             return
         path = self._home.path / FILE_NAME
         with contextlib.suppress(StorageError), locked(path):
             known = recorded_parts(self._home.path)
-            self._recorded = known | {part.name: _without_target(part) for part in new}
+            self._recorded = known | new
             data = {name: asdict(part) for name, part in self._recorded.items()}
             write_atomic(path, (json.dumps(data, indent=1, sort_keys=True) + "\n").encode())
 
@@ -118,7 +118,8 @@ class HomeParts:
         )
 
     def _store(self, part: HomePart) -> PartStore | None:
-        store = call_foreign(lambda: import_target(part.target)(self._home, self._config))
+        make = call_foreign(import_target, part.target)
+        store = make if isinstance(make, ForeignError) else call_foreign(make, self._home, self._config)
         if isinstance(store, ForeignError):
             self._faults[part.name] = str(store)
             return None
@@ -146,7 +147,3 @@ def _part(name: str, entry: Any) -> HomePart | None:
     except TypeError:  # other fields
         return None
     return part if part.name == name and not part_fault(part) else None
-
-
-def _without_target(part: HomePart) -> HomePart:
-    return replace(part, target="")

@@ -95,18 +95,18 @@ def _open_engine(home: HermesHome, config: Config, extensions: Extensions | None
 
 def _vector_factory(
     home: HermesHome, config: Config, extensions: Extensions | None
-) -> Callable[[Engine], VectorIndex] | None:
-    """Return the factory of the index for search by meaning; None if there is to be none.
+) -> Callable[[Engine], VectorIndex | None] | None:
+    """Return the factory of the index for search by meaning; None if the settings switch it off.
 
-    It raises `ConfigError` if settings ask for an extension that is not active.
+    It returns None if no extension has an index, and raises `ConfigError` if settings ask for one that is not active.
     """
     if extensions is None or config.recall.semantic == "off" or not config.sessions.search_enabled:
         return None
-    entry = next(iter(extensions.indexes.values()), None)
-    if entry is None and config.recall.embeddings != "http":
-        return None
 
-    def make_vectors(database: Engine) -> VectorIndex:
+    def make_vectors(database: Engine) -> VectorIndex | None:
+        entry = next(iter(extensions.indexes.values()), None)
+        if entry is None and config.recall.embeddings != "http":
+            return None
         if entry is None:
             remedy = f"{extension_remedy(extensions, 'semantic')}, or set recall.embeddings to minilm"
             raise ConfigError(

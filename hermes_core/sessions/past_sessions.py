@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
+from hermes_core.errors import ConfigError, DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions.records import PROGRAM_SOURCES, Order, SearchHit, as_tuple, sqlite_text
 from hermes_core.sessions.search.protocol import SearchIndex, VectorIndex
 from hermes_core.storage.engine import Engine
@@ -26,21 +27,24 @@ class PastSessions:
     If the index of words is damaged, the messages are read one by one, and the index is made anew.
 
     Attributes:
-        vectors: The index for search by meaning, which makes vectors in the background; None without such a search.
-        vector_problem: The reason why there is no such index although the settings ask for one; "" if there is none.
+        made_vectors: The index for search by meaning if it was needed so far.
+
+    Args:
+        make_vectors: Factory of the index for search by meaning, called when it is first needed.
     """
 
     def __init__(
         self,
         database: Engine,
         index: SearchIndex,
-        vectors: VectorIndex | None,
-        vector_problem: str,
+        make_vectors: Callable[[Engine], VectorIndex | None] | None,
         clock: Callable[[], float],
         zone: tzinfo | None,
     ) -> None:
-        self._database, self._index, self.vectors = database, index, vectors
-        self.vector_problem, self._clock = vector_problem, clock
+        self._database, self._index, self._clock = database, index, clock
+        self._make_vectors, self._vectors_lock = make_vectors, threading.Lock()
+        self.made_vectors: VectorIndex | None = None
+        self._vector_problem = ""
         local_zone = zone or datetime.now().astimezone().tzinfo
         assert local_zone is not None
         self._zone: tzinfo = local_zone
@@ -187,6 +191,25 @@ class PastSessions:
         except ValueError as exc:
             remedy = "write it as 2026-01-31 or 2026-01-31T12:00, or as in: yesterday, last week, March 2026"
             raise SessionError(str(exc), remedy) from exc
+
+    @property
+    def vectors(self) -> VectorIndex | None:
+        """The index for search by meaning, which makes vectors in the background; None without such a search."""
+        if self._make_vectors is not None:
+            with self._vectors_lock:  # a second index would make the same vectors beside the first
+                if self._make_vectors is not None:
+                    try:
+                        self.made_vectors = self._make_vectors(self._database)
+                    except ConfigError as exc:
+                        self._vector_problem = f"search by meaning does not work: {exc}"
+                    self._make_vectors = None
+        return self.made_vectors
+
+    @property
+    def vector_problem(self) -> str:
+        """The reason why there is no such index although the settings ask for one; "" if there is none."""
+        _ = self.vectors
+        return self._vector_problem
 
     @property
     def vector_fault(self) -> str:

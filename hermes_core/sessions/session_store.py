@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
-from hermes_core.errors import ConfigError, DatabaseCorrupt, SessionError
+from hermes_core.errors import DatabaseCorrupt, SessionError
 from hermes_core.safety.fence import without_context
 from hermes_core.sessions import lineage, records
 from hermes_core.sessions.daily_usage import give_daily_usage
@@ -123,7 +123,7 @@ class SessionStore:
         read_only: bool = False,
         clock: Callable[[], float] = time.time,
         zone: tzinfo | None = None,
-        make_vectors: Callable[[Engine], VectorIndex] | None = None,
+        make_vectors: Callable[[Engine], VectorIndex | None] | None = None,
     ) -> None:
         self.database: Engine
         if isinstance(path, str | os.PathLike):
@@ -140,13 +140,7 @@ class SessionStore:
             self.database = path
         self.index: SearchIndex = _search_index(self.database)
         self._clock = clock
-        vectors, problem = None, ""
-        if make_vectors is not None and not read_only:
-            try:
-                vectors = make_vectors(self.database)
-            except ConfigError as exc:
-                problem = f"search by meaning does not work: {exc}"
-        self.past = PastSessions(self.database, self.index, vectors, problem, clock, zone)
+        self.past = PastSessions(self.database, self.index, None if read_only else make_vectors, clock, zone)
         self.turns = TurnStore(self.database, self.index)
         self.meta = SessionMeta(self.database, clock)
 
@@ -166,8 +160,8 @@ class SessionStore:
 
     def close(self) -> None:
         """Close every connection to the file."""
-        if self.past.vectors is not None:
-            self.past.vectors.close()
+        if self.past.made_vectors is not None:
+            self.past.made_vectors.close()
         if self.index.resets:
             self.index.free_lost_pages()
         self.database.close()

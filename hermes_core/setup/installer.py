@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import shlex
 import shutil
@@ -38,6 +39,9 @@ _INDEX_VARIABLES = (
 )
 
 
+NO_INSTALLER_REMEDY = f"run '{shlex.quote(sys.executable)} -m ensurepip', or install uv"
+
+
 class InstallStep(Struct, frozen=True):
     """Packages that one call of the installer installs.
 
@@ -56,7 +60,8 @@ class InstallStep(Struct, frozen=True):
     @property
     def command(self) -> list[str]:
         """The command that runs this step."""
-        return install_command(self.words)
+        first = len(self.words) - len(self.packages)
+        return install_command(self.words[first:], self.words[:first])
 
     def run(self) -> None:
         """Install the packages. Raises `SetupFailed` with the last lines of the installer, or if one is still missing."""
@@ -137,13 +142,27 @@ def missing_dependencies(packages: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(missing))
 
 
-def install_command(packages: Sequence[str]) -> list[str]:
-    """Return the command that installs into this environment: uv if it is there, else pip."""
-    uv = shutil.which("uv")
+def install_command(packages: Sequence[str], options: Sequence[str] = ()) -> list[str]:
+    """Return the command that installs into this environment: of uv if it is there, else of pip, else of pipx.
+
+    Raises `SetupFailed` if there is none of them.
+    """
+    words = [*options, *packages]
     # Environments that uv made have no pip.
-    if uv:
-        return [uv, "pip", "install", "--quiet", "--python", sys.executable, *packages]
-    return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--quiet", "--python", sys.executable, *words]
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words]
+    if pipx := pipx_environment():
+        of_pip = [f"--pip-args={shlex.join(options)}"] if options else []
+        return [pipx[0], "inject", "--quiet", *of_pip, pipx[1], *packages]
+    raise SetupFailed(f"the environment of {sys.executable!r} has no installer", NO_INSTALLER_REMEDY)
+
+
+def pipx_environment() -> tuple[str, str] | None:
+    """Return the program pipx and the name of this environment there; None if pipx did not make it or is not here."""
+    pipx, place = shutil.which("pipx"), Path(sys.prefix)
+    return (pipx, place.name) if pipx and (place / "pipx_metadata.json").is_file() else None
 
 
 def own_package(home: HermesHome, need: str) -> Path | None:

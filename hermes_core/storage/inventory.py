@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import sqlite3
 import stat
 import time
@@ -45,7 +46,7 @@ _SKIPPED_FOLDERS = frozenset(
 _NOTES = ("MEMORY.md", "USER.md")
 NOTE_STORES = (*_NOTES, "PROJECT.md")
 _JOURNAL = "journal.db"
-_COPIES = (".damaged", ".lost-", ".repairing")
+_COPY = re.compile(r"\.damaged|\.lost-|\.repairing")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 
@@ -123,9 +124,12 @@ class Inventory:
 
     def record(self) -> None:
         """Enter the stores that hold data now."""
-        known, stores = self._entries(), list(self._stores())
-        new = [name for name, path in stores if name not in known and holds_data(path)]
-        self._unused = [name for name, _ in stores if name not in known and name not in new]
+        known = self._entries()
+        new: list[str] = []
+        self._unused = []
+        for name, path in self._stores():
+            if name not in known:
+                (new if holds_data(path) else self._unused).append(name)
         self._add(new)
 
     def record_after(self, paths: Iterable[Path]) -> None:
@@ -229,13 +233,10 @@ class Inventory:
         """Yield the name and the path of each store that exists."""
         for folder, folders, files in os.walk(self.folder):
             relative = Path(folder).relative_to(self.folder)
-            folders[:] = [
-                name
-                for name in folders
-                if _has_stores((*relative.parts, name))
-                and name not in _SKIPPED_FOLDERS
-                and not any(part in name for part in _COPIES)
-            ]
+            for name in list(folders):
+                skipped = name in _SKIPPED_FOLDERS or _COPY.search(name)
+                if skipped or not _has_stores((*relative.parts, name)):
+                    folders.remove(name)
             notes = relative.parts[:1] == ("memories",)
             for name in files:
                 if (
@@ -294,11 +295,10 @@ def _has_notes(folder: Path) -> bool:
 
 def _has_rows(connection: sqlite3.Connection) -> bool:
     rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
-    virtual = [name for name, sql in rows if str(sql).upper().startswith("CREATE VIRTUAL")]
+    # A full-text index keeps rows of its own in tables that are named after it, even when it is empty.
+    inner = tuple(f"{name}_" for name, sql in rows if str(sql).upper().startswith("CREATE VIRTUAL"))
     for name, _ in rows:
-        # A full-text index keeps rows of its own in tables that are named after it, even when it is empty.
-        inner = any(name == table or name.startswith(f"{table}_") for table in virtual)
-        if inner or name in _BOOKKEEPING or name.startswith("sqlite_"):
+        if name in _BOOKKEEPING or name.startswith("sqlite_") or f"{name}_".startswith(inner):
             continue
         quoted = name.replace('"', '""')
         if connection.execute(f'SELECT 1 FROM "{quoted}" LIMIT 1').fetchone():  # noqa: S608  a name of its schema
@@ -327,7 +327,7 @@ def _read(path: Path) -> dict[str, float]:
         entries = json.loads(path.read_bytes()) if path.is_file() else {}
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(entries, dict):
+    if not entries or not isinstance(entries, dict):
         return {}
     return {
         name: float(at)

@@ -211,10 +211,12 @@ def test_forget_leaves_the_part_and_never_says_that_the_user_is_erased(
     assert f"would not be deleted: the skills of {USER}, who is not erased: {FACT}" in planned.stdout
     done = hermes("forget", USER, "--yes", code=3)
     assert f"not deleted: the skills of {USER}, who is not erased: {FACT}, {reason}" in done.stdout
+    assert done.stdout.startswith(f"{USER} is not erased; removed so far: ")
+    assert "are deleted" not in done.stdout
     assert files_of(*folders) == before
     assert [path.name for path in used.folder_of(USER).iterdir()] == ["skills"]
     again = json.loads(hermes("forget", USER, "--yes", "--json", code=3).stdout)
-    assert (again["sessions"], again["notes"]) == (0, 0)
+    assert (again["sessions"], again["notes"], again["erased"]) == (0, 0, False)
     assert FACT in again["remaining"][0]
 
 
@@ -239,6 +241,7 @@ def test_with_the_extension_again_the_user_is_forgotten_whole(hermes: Hermes, us
     used.config_yaml.write_text("")
     done = json.loads(hermes("forget", USER, "--yes", "--json").stdout)
     assert FACT not in str(done["remaining"])
+    assert done["erased"] is True
     assert not used.folder_of(USER).exists()
     assert (used.skills / "work/home-skill/SKILL.md").is_file()
     assert "user" not in hermes("verify").stdout

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import importlib_metadata
 import pytest
 
 from hermes_core import hookimpl, open_memory
+from hermes_core.cli import Group, main
 from hermes_core.config import parse_config
 from hermes_core.contract.extensions import EXTENSION_GROUP, CommandEntry, HomePart, IndexEntry, Registrations
 from hermes_core.health.doctor import examine_extensions
@@ -25,7 +28,7 @@ from hermes_core.loader.extensions import (
     missing_extensions,
     part_fault,
 )
-from hermes_core.packages import KNOWN_EXTENSIONS
+from hermes_core.packages import CORE_COMMANDS, KNOWN_EXTENSIONS
 
 
 class Teapot:
@@ -152,8 +155,103 @@ def test_a_blocked_one_is_not_imported() -> None:
 
 def test_the_first_of_two_with_one_command_has_it(teapot: str) -> None:
     extensions = load(a="teapot:Teapot", b="teapot:Teapot")
-    assert extensions.commands["tea"].extension == "a"
     assert extensions.problems() == ["the extension 'b' offers 'tea', which 'a' has already"]
+    assert extensions.commands["tea"].extension == "a"
+
+
+class Usurper:
+    """An extension with commands of this program."""
+
+    @hookimpl
+    def register_commands(self, commands: Registrations[CommandEntry]) -> None:
+        commands.add(CommandEntry("doctor", "Cure all.", "teapot.cli:tea"))
+        commands.add(CommandEntry("memory add", "Add sugar.", "teapot.cli:tea"))
+
+
+def test_a_command_of_this_program_is_left_out_and_is_a_problem(
+    teapot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[teapot], "Usurper", Usurper, raising=False)
+    extensions = load(u="teapot:Usurper")
+    assert extensions.problems() == [
+        f"the extension 'u' offers the command {name!r}, which is left out: it is one of this program"
+        for name in ("doctor", "memory add")
+    ]
+    assert extensions.commands == {}
+
+
+def test_a_name_in_the_config_that_is_of_no_extension_is_a_problem(teapot: str) -> None:
+    config = "extensions: {allow: [tea, semantic, hermes-memory-ui], block: [semantc], order: [tee]}"
+    assert load(config, tea="teapot:Teapot").problems() == [
+        "extensions.block names 'semantc', and no extension has that name; did you mean 'semantic'?",
+        "extensions.order names 'tee', and no extension has that name; did you mean 'tea'?",
+    ]
+    (problem,) = load("extensions: {block: [qqq]}").problems()
+    assert problem.endswith("no extension has that name; see 'hermes-memory extensions'")
+
+
+def entry_module(folder: Path, name: str, *lines: str) -> importlib_metadata.EntryPoint:
+    """Write an entry module that says when it is imported, and return its entry point."""
+    text = ["import sys", "from hermes_core import hookimpl", f"sys.{name}_imported = True", *lines]
+    (folder / f"{name}.py").write_text("\n".join(text))
+    return importlib_metadata.EntryPoint(name, name, EXTENSION_GROUP)
+
+
+OPENED = ("@hookimpl", "def on_home_opened(memory): sys.home_was_opened = memory.home.path")
+
+
+def test_an_extension_is_imported_for_a_hook_that_it_has_and_for_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    other = ("@hookimpl", "def register_importers(importers): pass")
+    (tmp_path / "entry_hooks.py").write_text(
+        "\n".join(("import sys", "from hermes_core import hookimpl", *OPENED))
+    )
+    found = [
+        entry_module(tmp_path, "entry_a", *OPENED),
+        entry_module(tmp_path, "entry_b", *other),
+        entry_module(tmp_path, "entry_c", "from entry_hooks import *"),
+    ]
+    extensions = load_extensions(parse_config(""), found)
+    assert not hasattr(sys, "entry_a_imported")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "home_was_opened", None, raising=False)
+        extensions.notify("on_home_opened", memory=types.SimpleNamespace(home=HermesHome(tmp_path)))
+        assert sys.home_was_opened == tmp_path  # type: ignore[attr-defined]
+    imported = [name for name in ("entry_a", "entry_b", "entry_c") if hasattr(sys, f"{name}_imported")]
+    assert imported == ["entry_a", "entry_c"]
+    assert states(extensions) == dict.fromkeys(("entry_a", "entry_b", "entry_c"), "active")
+
+
+def test_an_import_that_hangs_is_left_behind_and_stops_no_other(
+    teapot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("hermes_core.loader.extensions.IMPORT_TIMEOUT_S", 0.2)
+    release = threading.Event()
+    monkeypatch.setattr(sys, "entry_hangs", release, raising=False)
+    hanging = entry_module(tmp_path, "entry_hanging", "sys.entry_hangs.wait(60)", *OPENED)
+    try:
+        extensions = load_extensions(parse_config(""), [hanging, *points(tea="teapot:Teapot")])
+        assert list(extensions.commands) == ["tea"]
+        assert states(extensions) == {"entry_hanging": "failed", "tea": "active"}
+        assert "importing it has not ended after 0 s and is left behind" in extensions.problems()[0]
+        assert "extensions.block" in extensions.problems()[0]
+    finally:
+        release.set()
+
+
+def test_the_table_of_commands_has_those_of_the_program() -> None:
+    ctx = click.Context(main)
+    commands = {name: main.get_command(ctx, name) for name in main.lazy}
+    below = {
+        f"{name} {word}"
+        for name, group in commands.items()
+        if isinstance(group, Group)
+        for word in {*group.commands, *group.lazy}
+    }
+    assert {*commands, *below} == CORE_COMMANDS
 
 
 def test_an_open_memory_calls_them_and_reports_those_that_raise(
@@ -163,7 +261,9 @@ def test_an_open_memory_calls_them_and_reports_those_that_raise(
     monkeypatch.setattr("hermes_core.memory.installed_entry_points", lambda: iter(found))
     with open_memory(tmp_path) as memory:
         assert memory.tea == "poured"  # type: ignore[attr-defined]
-        assert memory.problems() == ["the extension 'a' raised in on_home_opened: RuntimeError: no water"]
+        opened, registered = memory.problems()
+        assert opened == "the extension 'a' raised in on_home_opened: RuntimeError: no water"
+        assert registered == "the extension 'a' raised in register_commands: RuntimeError: no water"
 
 
 def test_doctor_has_what_they_find_and_names_one_that_raises(
@@ -171,7 +271,7 @@ def test_doctor_has_what_they_find_and_names_one_that_raises(
 ) -> None:
     found = points(a="teapot:Broken", b="teapot:Teapot")
     monkeypatch.setattr("hermes_core.loader.extensions.installed_entry_points", lambda: iter(found))
-    tea, broken = examine_extensions(hermes_home)
+    tea, broken, _ = examine_extensions(hermes_home)
     assert (broken.what, broken.state) == ("extensions", "failed")
     assert broken.detail == "the extension 'a' raised in examine: RuntimeError: no water"
     assert (tea.what, tea.detail) == ("tea", str(hermes_home.path))
@@ -291,7 +391,7 @@ def test_a_part_that_can_not_be_used_has_a_reason(part: Any, fault: str) -> None
 
 def test_a_finding_of_another_type_is_left_out_and_is_a_problem(careless: Extensions, tmp_path: Path) -> None:
     assert careless.findings(Finding, tmp_path, parse_config(""), trial=False) == [Finding("tea", "ok")]
-    assert careless.problems() == ["the extension 'careless' found a NoneType, which is no Finding"]
+    assert careless.met_problems == ["the extension 'careless' found a NoneType, which is no Finding"]
 
 
 @pytest.mark.parametrize("target", ["", "teapot", "teapot:Nothing", "no_such_module:x", "teapot:x:y", None])

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from hermes_core import packages
 from hermes_core.errors import SetupFailed
 from hermes_core.loader.discover import ExternalTool
 from hermes_core.loader.requirements import missing_packages
 from hermes_core.setup.candidate import missing_tools
 from hermes_core.setup.installer import InstallStep, install_command, missing_dependencies
 
+ROOT = Path(__file__).resolve().parents[2]
 PLUGGY = importlib.metadata.version("pluggy")
 
 
@@ -34,6 +36,48 @@ def test_the_installer_is_told_the_interpreter_and_the_versions(monkeypatch: pyt
     monkeypatch.setenv("PATH", "")
     assert install_command(["x>=1,<2"])[:3] == [sys.executable, "-m", "pip"]
     assert install_command(["x>=1,<2"])[-1] == "x>=1,<2"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for pipx")
+def test_pipx_serves_its_environment_without_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipx = tmp_path / "pipx"
+    pipx.write_text("#!/bin/sh\n")
+    pipx.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pip", None)  # as if it is not installed
+    with pytest.raises(SetupFailed, match=r"has no installer; run .* -m ensurepip"):
+        install_command(["x"])
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    (tmp_path / "pipx_metadata.json").write_text("{}")
+    step = InstallStep(("x",), ("--no-deps", "x"), "an index")
+    assert step.command == [str(pipx), "inject", "--quiet", "--pip-args=--no-deps", tmp_path.name, "x"]
+
+
+def remedy_of(direct_url: object, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> str:
+    """Return the remedy where this program is installed from `direct_url`, and no checkout is around it."""
+    monkeypatch.setattr(packages, "__file__", str(folder / "lib/hermes_core/packages.py"))
+    monkeypatch.setattr(packages, "_direct_url", lambda: direct_url)
+    return packages.install_remedy(name)
+
+
+def test_the_remedy_of_a_missing_package_is_for_the_place_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip = f"run: {sys.executable} -m pip install "
+    here = remedy_of({"url": ROOT.as_uri(), "dir_info": {}}, tmp_path, monkeypatch, "hermes-memory-ui")
+    assert here == f"{pip}{ROOT / 'plugins/ui'}"
+    wheel = tmp_path / "wheels" / "hermes_memory_ui-0.1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.touch()
+    core = (wheel.parent / "hermes_memory_core-0.1.0-py3-none-any.whl").as_uri()
+    assert remedy_of({"url": core}, tmp_path, monkeypatch, "hermes-memory-ui") == f"{pip}{wheel}"
+    vcs = {"url": "https://example.org/h.git", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}}
+    address = "git+https://example.org/h.git@c0ffee#subdirectory=plugins/ui"
+    assert remedy_of(vcs, tmp_path, monkeypatch, "hermes-memory-ui") == f"{pip}'{address}'"
+    for name, command in (("ui", "extensions install ui"), ("mem0", "providers install mem0")):
+        sentence = remedy_of({}, tmp_path, monkeypatch, f"hermes-memory-{name}")
+        assert sentence.startswith("get its wheel (`make dist` in a clone of this project makes it)")
+        assert sentence.endswith(f"config set packages.find_links DIR, and run: hermes-memory {command}")
 
 
 def test_uv_comes_first_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -315,9 +315,7 @@ class OpenAIModel:
         require_number("retries", settings.retries, int, 0)
         require_number("pause", settings.pause, (int, float), 0)
         if importlib.util.find_spec("openai") is None:
-            raise ConfigError(
-                "the package 'openai' is not installed", f"run: {install_remedy('hermes-memory-agent')}"
-            )
+            raise ConfigError("the package 'openai' is not installed", install_remedy("hermes-memory-agent"))
         self.settings = settings
         self._on_retry = on_retry
         self._client: Any = None
