@@ -6,10 +6,10 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
+from msgspec import Struct, field
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.identity import add_owners
@@ -97,8 +97,7 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], no_check
         offer_alias()
 
 
-@dataclass(slots=True)
-class _ProviderSetup:
+class _ProviderSetup(Struct):
     """The setup of one provider.
 
     Attributes:
