@@ -38,62 +38,42 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 COMMANDS = {
-    "completion": (
-        "hermes_core.cli.shell:completion",
-        "Print the script that completes commands in your shell.",
-    ),
-    "config": ("hermes_core.cli.settings:config", "Read and write the settings in config.yaml."),
-    "costs": ("hermes_core.cli.turns:costs", "Show the tokens of memory on each day."),
-    "demo": ("hermes_core.cli.demo:demo", "Import a sample conversation and recall facts from it."),
-    "doctor": (
-        "hermes_core.cli.doctor:doctor",
-        "Test all of memory with a real write, and say what to do about what fails.",
-    ),
-    "extensions": ("hermes_core.cli.extensions:extensions", "List the extensions, and install one of ours."),
-    "forget": ("hermes_core.cli.forget:forget", "Delete all that is stored of one user."),
+    "completion": ("shell:completion", "Print the script that completes commands in your shell."),
+    "config": ("settings:config", "Read and write the settings in config.yaml."),
+    "costs": ("turns:costs", "Show the tokens of memory on each day."),
+    "demo": ("demo:demo", "Import a sample conversation and recall facts from it."),
+    "doctor": ("doctor:doctor", "Test all of memory with a real write, and say what to do about what fails."),
+    "extensions": ("extensions:extensions", "List the extensions, and install one of ours."),
+    "forget": ("forget:forget", "Delete all that is stored of one user."),
     "identity": (
-        "hermes_core.cli.identity:identity",
+        "identity:identity",
         "Name yourself on other platforms, so that your memory is the same there.",
     ),
-    "import": (
-        "hermes_core.cli.importing:import_command",
-        "Bring conversations or an export from a file into memory.",
-    ),
-    "install-alias": (
-        "hermes_core.cli.shell:install_alias",
-        "Add the short command `hermes` for this program.",
-    ),
-    "keys": ("hermes_core.cli.keys:keys", "Keep keys and passwords in .env. No command prints a value."),
-    "logs": ("hermes_core.cli.doctor:logs", "Show what happened."),
-    "memory": ("hermes_core.cli.memory:memory", "Show, change and undo curated memory; choose the provider."),
-    "outbox": (
-        "hermes_core.cli.outbox:outbox",
-        "List, retry and delete writes that a provider has not taken yet.",
-    ),
+    "import": ("importing:import_command", "Bring conversations or an export from a file into memory."),
+    "install-alias": ("shell:install_alias", "Add the short command `hermes` for this program."),
+    "keys": ("keys:keys", "Keep keys and passwords in .env. No command prints a value."),
+    "logs": ("doctor:logs", "Show what happened."),
+    "memory": ("memory:memory", "Show, change and undo curated memory; choose the provider."),
+    "outbox": ("outbox:outbox", "List, retry and delete writes that a provider has not taken yet."),
     "providers": (
-        "hermes_core.cli.providers:providers",
+        "providers:providers",
         "List the memory providers; install packages of them; start one of your own.",
     ),
-    "recall": ("hermes_core.cli.recall:recall", "Show what a turn with this message would be given."),
+    "recall": ("recall:recall", "Show what a turn with this message would be given."),
     "review": (
-        "hermes_core.cli.review:review",
+        "review:review",
         "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     ),
-    "sessions": (
-        "hermes_core.cli.sessions:sessions",
-        "List, search and show past sessions; keep the store well.",
-    ),
+    "sessions": ("sessions:sessions", "List, search and show past sessions; keep the store well."),
     "storage": (
-        "hermes_core.cli.storage:storage",
+        "storage:storage",
         "Show where sessions and notes are; move them to a server or back into files.",
     ),
-    "turns": ("hermes_core.cli.turns:turns", "Show what turns were given, and what was left out."),
-    "verify": (
-        "hermes_core.cli.verify:verify",
-        "Check that nobody changed the record of notes, skills and confirmations.",
-    ),
+    "turns": ("turns:turns", "Show what turns were given, and what was left out."),
+    "verify": ("verify:verify", "Check that nobody changed the record of notes, skills and confirmations."),
 }
-"""The commands of the core: "module:attribute", imported when the command runs, and the summary in `--help`."""
+"""The commands of the core: "module:attribute" in this package, imported when the command runs, and the summary."""
+
 
 # Words that people try first, and the command that does it.
 HINTS = {
@@ -251,7 +231,7 @@ class Program(Group):
     """Group of all commands, which includes the active provider's."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        lazy = {name: target for name, (target, _) in COMMANDS.items()}
+        lazy = {name: f"{__name__}.{target}" for name, (target, _) in COMMANDS.items()}
         super().__init__(*args, lazy=lazy, **options)
         self.prefix = ""
 

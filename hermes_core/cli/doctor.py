@@ -16,13 +16,7 @@ from hermes_core.logs import LEVELS, Level, LogFile
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.storage.inventory import Inventory
 
-_SIGNS = {
-    "ok": ("ok", "green"),
-    "note": ("note", "cyan"),
-    "warning": ("warning", "yellow"),
-    "failed": ("FAILED", "red"),
-    "fixed": ("fixed", "green"),
-}
+_COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "failed": "red", "fixed": "green"}
 
 
 @click.command()
@@ -58,23 +52,15 @@ def _show(found: Examination) -> None:
     for finding in found.findings:
         print_styled(*_line(finding, width))
     count = sum(finding.failed for finding in found.findings)
-    verdict = (
-        "All that is configured works."
-        if found.works
-        else f"{count} of {counted(len(found.findings), 'line')} failed."
-    )
-    print_styled((verdict, "bold"))
+    failed = f"{count} of {counted(len(found.findings), 'line')} failed."
+    print_styled(("All that is configured works." if found.works else failed, "bold"))
 
 
 def _line(finding: Finding, width: int) -> tuple[str | tuple[str, str], ...]:
-    sign, colour = _SIGNS[finding.state]
+    sign = finding.state.upper() if finding.failed else finding.state
     remedy = f"  -> {printable(finding.remedy)}" if finding.remedy else ""
-    return (
-        (f"{sign:<8}", colour),
-        f"{printable(finding.what):<{width}}  ",
-        printable(finding.detail),
-        (remedy, "bold"),
-    )
+    what = f"{printable(finding.what):<{width}}  "
+    return (f"{sign:<8}", _COLOURS[finding.state]), what, printable(finding.detail), (remedy, "bold")
 
 
 _HEAD = ("at", "level", "kind", "pid")

@@ -15,14 +15,14 @@ import click
 from msgspec import Struct, field
 
 from hermes_core.cli import Failure, extensions_of, home_of
-from hermes_core.cli.output import finish, print_result, progress_bar, wants_json
+from hermes_core.cli.output import finish, print_result, progress_bar
 from hermes_core.contract.extensions import IMPORT_ARCHIVE
 from hermes_core.errors import ConfigError, ImportFailed
 from hermes_core.importers import Skip, SkipLog, StreamedSession, find_files, is_known, stream_file
 from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.formats import known_formats, missing_formats
 from hermes_core.importers.run import ImportResult, import_sessions
-from hermes_core.kit.cli import has_yes, yes_option
+from hermes_core.kit.cli import yes_option
 from hermes_core.loader.extensions import Extensions, import_target, inactive_reason
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, hanging
@@ -88,42 +88,23 @@ class _Import(Struct):
         return done
 
 
-class _FormatOption(click.Option):
-    """`--format`, whose values come from the extensions."""
+class _Formats(click.Choice[str]):
+    """The values of `--format`, which come from the extensions; also those of our packages that are not installed."""
+
+    def __init__(self) -> None:
+        self.case_sensitive = True
 
     @property
-    def values(self) -> list[str]:
-        """The names of the formats, also those of packages of this project that are not installed."""
-        return _format_names(click.get_current_context(silent=True))
-
-    def make_metavar(self, *_: object, **__: object) -> str:  # click 8.1 passes no context
-        """Return the values for `--help`."""
-        return f"[{'|'.join(self.values)}]"
-
-
-def _check_format(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    return click.Choice(_format_names(ctx)).convert(value, param, ctx)
-
-
-def _complete_format(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in _format_names(ctx) if name.startswith(incomplete)]
-
-
-def _format_names(ctx: click.Context | None) -> list[str]:
-    return known_formats(Extensions() if ctx is None else extensions_of(ctx))
+    def choices(self) -> list[str]:  # type: ignore[override]  # known when the command line is read
+        """The names of the formats."""
+        ctx = click.get_current_context(silent=True)
+        return known_formats(Extensions() if ctx is None else extensions_of(ctx))
 
 
 @click.command("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--format",
-    "file_format",
-    cls=_FormatOption,
-    callback=_check_format,
-    shell_complete=_complete_format,
-    default="auto",
-    show_default=True,
-    help="The format of FILE.",
+    "--format", "file_format", type=_Formats(), default="auto", show_default=True, help="The format of FILE."
 )
 @click.option(
     "--user", "users", metavar="USER", multiple=True, help="Of an export: only this user, or 'home'."
@@ -154,13 +135,7 @@ def import_command(
         if entry is None:
             reason = inactive_reason(extensions_of(ctx), "archive")
             raise Failure(f"{str(paths[0])!r} is a ZIP archive; the import of an export is {reason}")
-        options = {
-            "yes": has_yes(),
-            "keep_origins": keep_origins,
-            "dry_run": dry_run,
-            "as_json": wants_json(),
-        }
-        import_target(entry.target)(ctx, paths[0], users, **options)
+        import_target(entry.target)(ctx, paths[0], users, keep_origins=keep_origins, dry_run=dry_run)
         return
     if users or dry_run or keep_origins:
         raise click.UsageError("--user, --dry-run and --keep-origins are for one archive that export wrote")

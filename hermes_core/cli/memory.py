@@ -282,61 +282,42 @@ def _summary(change: NoteVersion) -> str:
 
 
 def _show_status(report: Status) -> None:
-    from hermes_core.health.provider import age
-
-    rows: list[tuple[object, ...]] = [("home", report.home, f"profile {report.profile}")]
-    for target, store in report.builtin.items():
-        remarks = (*_fullness(store), *store.flagged)
-        rows.append((f"built-in {target}", _store_state(store), "; ".join(remarks)))
-    if report.waiting.count or report.waiting.of_users:
-        of_users = ", ".join(f"{count} of {owner}" for owner, count in report.waiting.of_users.items())
-        rows.append(
-            (
-                "notes that wait",
-                report.waiting.count,
-                "; ".join(filter(None, (_review_hint(report), of_users))),
-            )
-        )
-    if report.waiting.earlier:
-        rows.append(
-            (
-                "notes before this version",
-                report.waiting.earlier,
-                "they count as yours; hermes-memory memory show --origin",
-            )
-        )
-    accepted = ", ".join(ORIGIN_NAMES[origin] for origin in report.trust.accepted_origins)
-    rows.append(
-        (
-            "trust",
-            report.trust.trust,
-            f"accepted without a look: notes from {accepted}" if accepted else "",
-        )
-    )
-    who = report.identity
-    rows.append(("owners", ", ".join(who.owners) or "nobody on other platforms", who.remark))
-    for provider in report.members or (report.selected,):
-        name = provider.name if provider else ""
-        rows += _provider_rows(provider, next((h for h in report.health if h.name == name), None))
-    box = report.outbox
-    oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
-    waiting = "can't be read" if box.waiting is None else f"{box.waiting} waiting{oldest}"
-    rows.append(("outbox", waiting, counted(box.dead_letters, "dead letter") if box.dead_letters else ""))
-    stored = report.sessions
-    if "sessions" in stored:
-        search = f"by meaning: {stored['by_meaning']}" if stored["search_enabled"] else "search is off"
-        there = f"{counted(stored['sessions'], 'session')}, {counted(stored['messages'], 'message')}"
-        rows.append(("sessions", there, search))
-    rows += [("", "warning", text) for text in (*report.config_warnings, *report.warnings)]
-    print_table("", ("what", "state", "remark"), rows, "")
+    print_table("", ("what", "state", "remark"), list(_status_rows(report)), "")
     chosen = {provider.name for provider in (*report.members, report.selected) if provider}
     others = [e.name for e in report.installed if e.installed and e.state == "idle" and e.name not in chosen]
     if others:
         click.echo(printable(f"also installed: {', '.join(others)}; hermes-memory memory setup chooses"))
 
 
-def _review_hint(report: Status) -> str:
-    return "hermes-memory review confirms or rejects them" if report.waiting.count else ""
+def _status_rows(report: Status) -> Iterator[tuple[object, ...]]:
+    from hermes_core.health.provider import age
+
+    yield "home", report.home, f"profile {report.profile}"
+    for target, store in report.builtin.items():
+        yield f"built-in {target}", _store_state(store), "; ".join((*_fullness(store), *store.flagged))
+    waiting = report.waiting
+    if waiting.count or waiting.of_users:
+        review = "hermes-memory review confirms or rejects them" if waiting.count else ""
+        of_users = ", ".join(f"{count} of {owner}" for owner, count in waiting.of_users.items())
+        yield "notes that wait", waiting.count, "; ".join(filter(None, (review, of_users)))
+    if waiting.earlier:
+        count_as = "they count as yours; hermes-memory memory show --origin"
+        yield "notes before this version", waiting.earlier, count_as
+    accepted = ", ".join(ORIGIN_NAMES[origin] for origin in report.trust.accepted_origins)
+    yield "trust", report.trust.trust, f"accepted without a look: notes from {accepted}" if accepted else ""
+    who, box, stored = report.identity, report.outbox, report.sessions
+    yield "owners", ", ".join(who.owners) or "nobody on other platforms", who.remark
+    for provider in report.members or (report.selected,):
+        name = provider.name if provider else ""
+        yield from _provider_rows(provider, next((h for h in report.health if h.name == name), None))
+    oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
+    pending = "can't be read" if box.waiting is None else f"{box.waiting} waiting{oldest}"
+    yield "outbox", pending, counted(box.dead_letters, "dead letter") if box.dead_letters else ""
+    if "sessions" in stored:
+        search = f"by meaning: {stored['by_meaning']}" if stored["search_enabled"] else "search is off"
+        there = f"{counted(stored['sessions'], 'session')}, {counted(stored['messages'], 'message')}"
+        yield "sessions", there, search
+    yield from (("", "warning", text) for text in (*report.config_warnings, *report.warnings))
 
 
 def _provider_rows(

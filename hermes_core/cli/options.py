@@ -20,27 +20,18 @@ Command = Callable[..., Any]
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 
 user_option = click.option(
-    "--user",
-    default="",
-    metavar="PLATFORM:ID",
-    help="For this user of a gateway; needs memory.per_user.",
+    "--user", default="", metavar="PLATFORM:ID", help="For this user of a gateway; needs memory.per_user."
 )
 
-target_option = click.option(
-    "--target",
-    type=click.Choice(get_args(MemoryTarget)),
-    default="memory",
-    show_default=True,
-    help="MEMORY.md, USER.md or PROJECT.md.",
-)
 
-all_targets_option = click.option(
-    "--target",
-    type=click.Choice(["all", *get_args(MemoryTarget)]),
-    default="all",
-    show_default=True,
-    help="Which file.",
-)
+def _target(default: str, *others: str) -> Callable[[Command], Command]:
+    kind = click.Choice([*others, *get_args(MemoryTarget)])
+    text = "MEMORY.md, USER.md or PROJECT.md."
+    return click.option("--target", type=kind, default=default, show_default=True, help=text)
+
+
+target_option = _target("memory")
+all_targets_option = _target("all", "all")
 
 
 def limit_results_option(maximum: int, text: str, default: int | None = None) -> Callable[[Command], Command]:

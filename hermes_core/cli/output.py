@@ -11,27 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core.cli import DEGRADED, Failure
-from hermes_core.kit.cli import json_option, wants_json
-from hermes_core.kit.cli import print_json as print_document
+from hermes_core.kit import cli as kit
 from hermes_core.safety.terminal import hanging, printable
 from hermes_core.sessions.records import local_time
-
-__all__ = [
-    "console",
-    "edit_text",
-    "finish",
-    "for_terminal",
-    "json_option",
-    "moment",
-    "print_document",
-    "print_done",
-    "print_result",
-    "print_styled",
-    "print_table",
-    "progress_bar",
-    "wants_json",
-    "warn",
-]
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,6 +27,10 @@ _GAP = 2
 
 _MAX_WORD = 20
 """Letters of the longest word that is never broken: longer ones are paths, addresses and names of keys."""
+
+
+# Used with what is here by each command.
+json_option, print_document, wants_json = kit.json_option, kit.print_json, kit.wants_json
 
 
 def print_result(value: Any, show: Callable[[], object]) -> None:

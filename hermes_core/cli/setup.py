@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import click
+from msgspec import Struct, field
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.identity import add_owners
@@ -83,11 +84,11 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], no_check
             click.echo(f"memory provider: {BUILTIN}")
         elif chosen == COMPOSITE:
             for member in routes_of(load_config(home).composite):
-                _set_up(home, member, pairs, ask=not yes, check=not no_check)
+                _ProviderSetup(home, member, pairs, ask=not yes, check=not no_check).run()
             select_provider(home, COMPOSITE)
             click.echo(f"memory provider: {COMPOSITE}, from the next start on")
         else:
-            _set_up(home, chosen, pairs, ask=not yes, check=not no_check)
+            _ProviderSetup(home, chosen, pairs, ask=not yes, check=not no_check).run()
     except click.Abort:
         raise Failure("cancelled; nothing was changed") from None
     if not yes:
@@ -96,94 +97,97 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], no_check
         offer_alias()
 
 
-def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, check: bool) -> None:
-    """Run all steps in order. An error leaves `memory.provider` unchanged."""
-    _install_what_is_missing(home, name, ask=ask)
-    with ExitStack() as stack:
-        loaded, keys, pairs = _load_with_keys(home, name, pairs, stack, ask=ask)
-        _set_up_loaded(home, loaded, keys, pairs, ask=ask, check=check)
+class _ProviderSetup(Struct):
+    """The setup of one provider.
 
-
-def _load_with_keys(
-    home: HermesHome, name: str, pairs: Sequence[str], stack: ExitStack, *, ask: bool
-) -> tuple[LoadedProvider, dict[str, str], list[str]]:
-    """Load a provider. If it can't be made without variables, take them from `pairs` or ask for them.
-
-    Return the provider, the values of the variables, which are in the environment until `stack` is closed, and the
-    remaining pairs.
+    Attributes:
+        pairs: Answers of `--set`.
+        ask: True to ask for what is missing.
+        check: True to start the provider at the end.
+        keys: Variables without which the provider can't be made, with their values.
     """
-    keys, rest = dict[str, str](), list(pairs)
-    while True:
-        try:
-            return load_provider(name, home), keys, rest
-        except ProviderUnconfigured as exc:
-            missing = [variable for variable in exc.variables if variable not in keys]
-            values = {variable: _key(home, variable, rest, exc, ask=ask) for variable in missing}
-            if not values:
-                raise
-        rest = [pair for pair in rest if pair.partition("=")[0] not in values]
-        keys |= values
-        stack.callback(lambda names=(*values,): [os.environ.pop(name, None) for name in names])  # type: ignore[misc]
-        os.environ.update(values)
 
+    home: HermesHome
+    name: str
+    pairs: Sequence[str]
+    ask: bool
+    check: bool
+    keys: dict[str, str] = field(default_factory=dict)
 
-def _key(
-    home: HermesHome, variable: str, pairs: Sequence[str], error: ProviderUnconfigured, *, ask: bool
-) -> str:
-    settings = dict(pair.partition("=")[::2] for pair in pairs)
-    if variable in settings:
-        return settings[variable]
-    if not ask:
-        raise error
-    click.echo(hanging(error.message))
-    return _ask_secret(home, Field(variable, env=variable, secret=True, required=True)) or ""
-
-
-def _set_up_loaded(
-    home: HermesHome,
-    loaded: LoadedProvider,
-    keys: Mapping[str, str],
-    pairs: Sequence[str],
-    *,
-    ask: bool,
-    check: bool,
-) -> None:
-    """Run the steps after the load. `keys` are variables without which the provider can't be made."""
-    name = loaded.entry.name
-    if ask and not pairs and (finished := run_wizard(home, loaded)) is not None:
-        if not finished:
-            raise Failure(
-                f"the setup of {name} ended without choosing it; the memory provider stays as it was"
+    def run(self) -> None:
+        """Run all steps in order. An error leaves `memory.provider` unchanged."""
+        # Programs are only named: each system installs them its own way.
+        needs = missing_requirements(self.home, self.name)
+        for tool in needs.tools:
+            how = tool.install or "see the provider's documentation"
+            warn(
+                [f"{self.name} needs the program {tool.name!r}, which does not work here; install it: {how}"]
             )
-        _save_keys(home, keys)
-        _end(home, load_provider(name, home), ask=ask, check=check)
-        return
-    answers = questions(home, loaded)
-    parse_pairs(answers, pairs)
-    if ask:
-        _ask(home, answers)
-    answers.settle()
-    require_complete(answers, name)
-    install(home, name, missing_extras(loaded, answers), ask=ask)
-    _save_keys(home, keys)
-    _show_saved(persist(home, name, answers, loaded.factory()))
-    _end(home, loaded, ask=ask, check=check)
+        install(self.home, self.name, needs.packages, ask=self.ask)
+        try:
+            self._configure(self._load())
+        finally:
+            for variable in self.keys:
+                os.environ.pop(variable, None)
 
+    def _load(self) -> LoadedProvider:
+        """Load the provider. If it can't be made without variables, take them from `--set` or ask, and put them into the
+        environment.
+        """
+        while True:
+            try:
+                return load_provider(self.name, self.home)
+            except ProviderUnconfigured as exc:
+                values = {name: self._key(name, exc) for name in exc.variables if name not in self.keys}
+                if not values:
+                    raise
+            self.pairs = [pair for pair in self.pairs if pair.partition("=")[0] not in values]
+            self.keys |= values
+            os.environ.update(values)
 
-def _save_keys(home: HermesHome, keys: Mapping[str, str]) -> None:
-    for variable, value in keys.items():
-        Credentials(home).set(variable, value)
-        click.echo(f"saved {variable} in .env")
+    def _key(self, variable: str, error: ProviderUnconfigured) -> str:
+        settings = dict(pair.partition("=")[::2] for pair in self.pairs)
+        if variable in settings:
+            return settings[variable]
+        if not self.ask:
+            raise error
+        click.echo(hanging(error.message))
+        return _ask_secret(self.home, Field(variable, env=variable, secret=True, required=True)) or ""
 
+    def _configure(self, loaded: LoadedProvider) -> None:
+        """Let the wizard of the provider, or the answers, make it ready, and select it."""
+        name = loaded.entry.name
+        if self.ask and not self.pairs and (finished := run_wizard(self.home, loaded)) is not None:
+            if not finished:
+                ended = f"the setup of {name} ended without choosing it"
+                raise Failure(f"{ended}; the memory provider stays as it was")
+            self._save_keys()
+            self._select(load_provider(name, self.home))
+            return
+        answers = questions(self.home, loaded)
+        parse_pairs(answers, self.pairs)
+        if self.ask:
+            _ask(self.home, answers)
+        answers.settle()
+        require_complete(answers, name)
+        install(self.home, name, missing_extras(loaded, answers), ask=self.ask)
+        self._save_keys()
+        _show_saved(persist(self.home, name, answers, loaded.factory()))
+        self._select(loaded)
 
-def _end(home: HermesHome, loaded: LoadedProvider, *, ask: bool, check: bool) -> None:
-    """Try the provider and select it."""
-    if check:
-        _try(home, loaded, ask=ask)
-    else:
-        require_available(home, loaded.entry.name)
-    select_provider(home, loaded.entry.name)
-    click.echo(f"memory provider: {loaded.entry.name}, from the next start on")
+    def _save_keys(self) -> None:
+        for variable, value in self.keys.items():
+            Credentials(self.home).set(variable, value)
+            click.echo(f"saved {variable} in .env")
+
+    def _select(self, loaded: LoadedProvider) -> None:
+        """Try the provider and select it."""
+        if self.check:
+            _try(self.home, loaded, ask=self.ask)
+        else:
+            require_available(self.home, loaded.entry.name)
+        select_provider(self.home, loaded.entry.name)
+        click.echo(f"memory provider: {loaded.entry.name}, from the next start on")
 
 
 def _pick(home: HermesHome) -> str:
@@ -207,12 +211,8 @@ def _offers(entries: Sequence[ProviderEntry], active: Sequence[str]) -> Iterator
     yield 0, BUILTIN, "" if active else "active", "MEMORY.md, USER.md and past sessions"
     for number, entry in enumerate(entries, 1):
         state = "active" if entry.name in active else ""
-        yield (
-            number,
-            entry.name,
-            state if entry.installed else "not installed",
-            about(entry) or entry.reason,
-        )
+        where = state if entry.installed else "not installed"
+        yield number, entry.name, where, about(entry) or entry.reason
 
 
 def _ask_owners(home: HermesHome) -> None:
@@ -236,15 +236,6 @@ def _ask_owners(home: HermesHome) -> None:
             return
         except SessionError as exc:
             click.echo(hanging(str(exc)))
-
-
-def _install_what_is_missing(home: HermesHome, name: str, *, ask: bool) -> None:
-    """Install missing packages after a question. Programs are only named: each system installs them its own way."""
-    needs = missing_requirements(home, name)
-    for tool in needs.tools:
-        how = tool.install or "see the provider's documentation"
-        warn([f"{name} needs the program {tool.name!r}, which does not work here; install it: {how}"])
-    install(home, name, needs.packages, ask=ask)
 
 
 def install(home: HermesHome, name: str, packages: Sequence[str], *, ask: bool) -> None:
@@ -311,12 +302,9 @@ def _prompt(field: Field, shown: Any) -> Any:
     kind = click.Choice([str(one) for one in field.choices]) if field.choices else str
     default = "" if shown is None else str(shown)
     clean = redact(default)
-    return click.prompt(
-        label if clean == default else f"{label} [{clean}]",
-        default=default if default or not field.required else None,
-        show_default=clean == default,
-        type=kind,
-    )
+    label += "" if clean == default else f" [{clean}]"
+    suggested = default if default or not field.required else None
+    return click.prompt(label, default=suggested, show_default=clean == default, type=kind)
 
 
 def _ask_secret(home: HermesHome, field: Field) -> str | None:

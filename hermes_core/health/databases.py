@@ -52,9 +52,8 @@ def examine_databases(home: HermesHome) -> Iterator[Finding]:
     if _server_config(home) and _exists(home.state_db):
         yield Finding("state.db", "note", "not read: storage.url names a server", "keep it, or move it away")
     for path in sorted(home.path.glob(f"{home.state_db.name}.moved-*")):
-        yield Finding(
-            path.name, "note", "not read: a later move put it aside", "delete it when nothing is missing"
-        )
+        aside = "not read: a later move put it aside"
+        yield Finding(path.name, "note", aside, "delete it when nothing is missing")
     losses = {lost.name: lost for lost in _losses(home)}
     for path in databases(home):
         name = path.relative_to(home.path).as_posix()
@@ -183,13 +182,9 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
             count = counted(sessions.counts()["messages"], "message")
             yield Finding("search index", "ok", f"{count} can be found")
             return
-    yield Finding(
-        "search index",
-        "failed",
-        f"it does not fit the messages: {_first(faults)}",
-        "hermes-memory doctor --fix makes it anew from the messages",
-        repair=lambda: _rebuild(path),
-    )
+    detail = f"it does not fit the messages: {_first(faults)}"
+    remedy = "hermes-memory doctor --fix makes it anew from the messages"
+    yield Finding("search index", "failed", detail, remedy, repair=lambda: _rebuild(path))
 
 
 def _damage(path: Path, timeout: float | None = None) -> list[str]:
@@ -242,11 +237,8 @@ def _fault(name: str, path: Path, exc: HermesError) -> Finding:
         owner = holder(path) or holder(path.with_name(f"{path.name}-shm"))
         return failed(name, f"{owner or 'another program'} keeps it locked", stop_remedy(owner))
     if not os.access(path.parent, os.W_OK):
-        return failed(
-            name,
-            f"it can't be used: {str(path.parent)!r} can't be written",
-            "make the folder writable, or use another HERMES_HOME",
-        )
+        remedy = "make the folder writable, or use another HERMES_HOME"
+        return failed(name, f"it can't be used: {str(path.parent)!r} can't be written", remedy)
     return failed(name, exc.message, exc.remedy)
 
 

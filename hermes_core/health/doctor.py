@@ -23,24 +23,30 @@ from hermes_core.curated.tool import call_memory_tool
 from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.errors import ConfigError, MemoryConflict
 from hermes_core.health.databases import examine_databases, examine_vectors
-from hermes_core.health.files import examine_files, examine_texts
-from hermes_core.health.finding import Finding, FindingState, backend_remedy, failed, run_check
+from hermes_core.health.files import examine_files
+from hermes_core.health.finding import (
+    Check,
+    Finding,
+    FindingState,
+    backend_remedy,
+    failed,
+    run_check,
+    run_checks,
+)
 from hermes_core.health.provider import (
     check_provider,
-    examine_catalog,
     examine_hooks,
     examine_outbox,
-    examine_packages,
-    examine_provider,
     selected_health,
     start_providers,
     trial_session,
 )
-from hermes_core.health.status import waiting_status
+from hermes_core.health.status import SHARED_CHECKS, OpenHome, waiting_status
 from hermes_core.home import HermesHome
 from hermes_core.loader.extensions import load_extensions, unmet_keys
 from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import Memory, open_memory
+from hermes_core.safety.terminal import counted
 
 
 class Examination(Struct, frozen=True):
@@ -117,20 +123,7 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
             start_providers(memory.manager, trial_session(home, f"{SOURCE}-start"))
         else:
             tried = list(try_everything(memory))
-        entries = memory.providers()
-        return [
-            *run_check("built-in memory", lambda: _examine_curated(memory)),
-            *run_check("text", lambda: examine_texts(home)),
-            *run_check("owners", lambda: _examine_owners(memory)),
-            *run_check("provider", lambda: examine_provider(memory, entries)),
-            *run_check("hooks", lambda: examine_hooks(memory)),
-            *run_check("plugins", lambda: examine_catalog(entries, memory.selected_providers)),
-            *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
-            *run_check("outbox", lambda: examine_outbox(memory)),
-            *run_check("telemetry", lambda: _examine_telemetry(memory)),
-            *run_check("search by meaning", lambda: examine_vectors(memory)),
-            *tried,
-        ]
+        return [*run_checks(CHECKS, OpenHome(memory, memory.providers())), *tried]
 
 
 def _examine_config(home: HermesHome) -> Iterator[Finding]:
@@ -155,28 +148,20 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
         if target not in broken:
             used, limit = memory.curated.usage(target)
             count = len(memory.curated.entries(target))
-            yield Finding(
-                f"built-in {target}",
-                "ok",
-                f"{count} {'entry' if count == 1 else 'entries'}, {used:,} of {limit:,} characters",
-            )
+            size = f"{counted(count, 'entry', 'entries')}, {used:,} of {limit:,} characters"
+            yield Finding(f"built-in {target}", "ok", size)
     for place in memory.curated.earlier_project_notes():
         add = "add what still holds with `hermes-memory memory edit --target project`"
-        yield Finding(
-            "built-in project",
-            "warning",
-            f"{place.label} has earlier notes on this repository, whose new address had notes already; no prompt has them",
-            f"run `hermes-memory memory export DIR`, {add}, then empty {place.key} in DIR and run `memory import DIR`"
-            if place.in_database
-            else f"{add}, then delete that file",
+        remedy = f"{add}, then delete that file"
+        if place.in_database:
+            remedy = f"run `hermes-memory memory export DIR`, {add}, then empty {place.key} in DIR and run `memory import DIR`"
+        earlier = (
+            "has earlier notes on this repository, whose new address had notes already; no prompt has them"
         )
+        yield Finding("built-in project", "warning", f"{place.label} {earlier}", remedy)
     for flagged in memory.curated.flagged():
-        yield Finding(
-            "built-in memory",
-            "warning",
-            f"an entry is kept from the model: {flagged.reason}",
-            "hermes-memory memory remove takes it out",
-        )
+        withheld, remedy = "an entry is kept from the model", "hermes-memory memory remove takes it out"
+        yield Finding("built-in memory", "warning", f"{withheld}: {flagged.reason}", remedy)
     yield from _examine_trust(memory)
     yield from _examine_waiting(memory)
     if not memory.curated.enabled_targets:
@@ -223,9 +208,20 @@ def _examine_owners(memory: Memory) -> Iterator[Finding]:
         yield Finding("owners", state, what, remedy)
     else:
         owners = ", ".join(memory.config.identity.owners)
-        yield Finding(
-            "owners", "ok", f"the person at home is {owners}" if owners else "nobody on other platforms"
-        )
+        who = f"the person at home is {owners}" if owners else "nobody on other platforms"
+        yield Finding("owners", "ok", who)
+
+
+CHECKS: tuple[Check[OpenHome], ...] = (
+    Check("built-in memory", lambda home: _examine_curated(home.memory)),
+    Check("owners", lambda home: _examine_owners(home.memory)),
+    *SHARED_CHECKS,
+    Check("hooks", lambda home: examine_hooks(home.memory)),
+    Check("outbox", lambda home: examine_outbox(home.memory)),
+    Check("telemetry", lambda home: _examine_telemetry(home.memory)),
+    Check("search by meaning", lambda home: examine_vectors(home.memory)),
+)
+"""The checks of an open memory, in the order in which `doctor` prints them."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- trial
@@ -293,11 +289,8 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
         if part.state == "active" and not part.reason:
             yield Finding(f"recall of {part.provider}", "ok", took)
         else:
-            yield failed(
-                f"recall of {part.provider}",
-                f"{part.state}: {part.reason}",
-                backend_remedy(part.provider),
-            )
+            answer = f"{part.state}: {part.reason}"
+            yield failed(f"recall of {part.provider}", answer, backend_remedy(part.provider))
 
 
 def _verdict(what: str, steps: dict[str, bool]) -> Finding:

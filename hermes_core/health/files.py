@@ -10,12 +10,13 @@ import stat
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from hermes_core.config import Credentials
-from hermes_core.health.finding import Finding, failed, run_check
+from hermes_core.health.finding import Check, Finding, FindingState, failed, run_check, run_checks
 from hermes_core.home import HermesHome
 from hermes_core.loader.parts import recorded_parts
 from hermes_core.safety.terminal import counted
@@ -34,36 +35,26 @@ ABANDONED_AFTER_S = 3600.0
 
 _OUTBOX_LOCK = "outbox."
 
+_FIX_REMOVES = "hermes-memory doctor --fix removes it"
+
 
 def examine_files(home: HermesHome) -> Iterator[Finding]:
     """Run every check of files and folders, writability first. A check that fails hides no other."""
     basic = list(_not_folders(home)) or run_check("home", lambda: _writable(home))
     yield from basic
-    yield from run_check("disk space", lambda: _room(home.path))
-    yield from run_check("permissions", lambda: _modes(home))
-    yield from run_check(".env", lambda: _secrets(home))
-    yield from run_check("owner", lambda: _owner(home))
-    yield from run_check("log", lambda: _log(home))
-    yield from run_check("temporary files", lambda: _left_behind(home))
+    yield from run_checks(_CHECKS, home)
     if not any(finding.failed for finding in basic):
         yield from run_check("locks", lambda: _locks(home))
 
 
 def _not_folders(home: HermesHome) -> Iterator[Finding]:
-    for folder in (home.path, home.memories, home.logs):
-        if folder.exists() and not folder.is_dir():
-            yield failed(
-                f"folder {folder.name}",
-                f"{str(folder)!r} is a file and must be a folder",
-                f"move it away: mv {str(folder)!r} {str(folder) + '.old'!r}",
-            )
-    for file in (home.config_yaml, home.env_file, home.memory_md, home.user_md):
-        if file.is_dir():
-            yield failed(
-                file.name,
-                f"{str(file)!r} is a folder and must be a file",
-                f"move it away: mv {str(file)!r} {str(file) + '.old'!r}",
-            )
+    folders = (home.path, home.memories, home.logs)
+    files = (home.config_yaml, home.env_file, home.memory_md, home.user_md)
+    wrong = [(path, f"folder {path.name}", "file", "folder") for path in folders if path.is_file()]
+    wrong += [(path, path.name, "folder", "file") for path in files if path.is_dir()]
+    for path, what, present, wanted in wrong:
+        remedy = f"move it away: mv {str(path)!r} {str(path) + '.old'!r}"
+        yield failed(what, f"{str(path)!r} is a {present} and must be a {wanted}", remedy)
 
 
 def _writable(home: HermesHome) -> Iterator[Finding]:
@@ -90,27 +81,16 @@ def _secrets(home: HermesHome) -> Iterator[Finding]:
         yield Finding(".env", "warning", detail, "set what you need of it in your shell, and remove the line")
 
 
-def _room(path: Path) -> Iterator[Finding]:
+def _room(home: HermesHome) -> Iterator[Finding]:
     # A home that does not exist yet is on the disk of its nearest existing parent.
-    existing = path
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    free = shutil.disk_usage(existing).free
-    kind = file_system(path).kind
-    where = f"{_format_size(free)} free on {kind or 'an unknown file system'}"
-    if free < LOW_SPACE_BYTES:
-        yield Finding(
-            "disk space", "failed" if free < NO_SPACE_BYTES else "warning", where, "free space on this disk"
-        )
-    else:
-        yield Finding("disk space", "ok", where)
-    if not file_system(path).carries_wal:
-        yield Finding(
-            "file system",
-            "note",
-            f"{kind} carries no write-ahead log, so databases use the slower journal",
-            "",
-        )
+    existing = next(path for path in (home.path, *home.path.parents) if path.exists())
+    free, on = shutil.disk_usage(existing).free, file_system(home.path)
+    where = f"{_format_size(free)} free on {on.kind or 'an unknown file system'}"
+    state: FindingState = "failed" if free < NO_SPACE_BYTES else "warning" if free < LOW_SPACE_BYTES else "ok"
+    yield Finding("disk space", state, where, "" if state == "ok" else "free space on this disk")
+    if not on.carries_wal:
+        slow = f"{on.kind} carries no write-ahead log, so databases use the slower journal"
+        yield Finding("file system", "note", slow)
 
 
 def _modes(home: HermesHome) -> Iterator[Finding]:
@@ -121,19 +101,13 @@ def _modes(home: HermesHome) -> Iterator[Finding]:
     found += [(path, PRIVATE_FILE) for path in sorted(set(_own_files(home)))]
     open_ones = [(path, mode) for path, mode in found if stat.S_IMODE(path.stat().st_mode) & 0o077]
     for path, mode in open_ones:
-        yield Finding(
-            f"permissions of {_relative_name(path, home)}",
-            "warning",
-            f"others of this machine may use it: mode {stat.S_IMODE(path.stat().st_mode):04o}",
-            f"hermes-memory doctor --fix, or chmod {mode:o} {str(path)!r}",
-            repair=lambda path=path, mode=mode: _chmod(path, mode),  # type: ignore[misc]
-        )
+        what = f"permissions of {_relative_name(path, home)}"
+        detail = f"others of this machine may use it: mode {stat.S_IMODE(path.stat().st_mode):04o}"
+        remedy = f"hermes-memory doctor --fix, or chmod {mode:o} {str(path)!r}"
+        yield Finding(what, "warning", detail, remedy, repair=partial(_chmod, path, mode))
     if not open_ones:
-        yield Finding(
-            "permissions",
-            "ok",
-            counted(len(found), "file or folder is private", "files and folders are private"),
-        )
+        count = counted(len(found), "file or folder is private", "files and folders are private")
+        yield Finding("permissions", "ok", count)
 
 
 def _owner(home: HermesHome) -> Iterator[Finding]:
@@ -143,15 +117,11 @@ def _owner(home: HermesHome) -> Iterator[Finding]:
     owner = home.path.stat().st_uid
     folders = [folder for folder in (home.path, home.memories, home.logs) if folder.is_dir()]
     for path in sorted(path for folder in folders for path in folder.iterdir()):
-        found = path.lstat()
-        if found.st_uid != owner and not found.st_mode & stat.S_IROTH:
-            yield Finding(
-                "owner",
-                "warning",
-                f"{_relative_name(path, home)}, and perhaps more, was made by user {found.st_uid}: {owner}, who owns the home, "
-                "can't use it",
-                f"chown -R {owner} {str(home.path)!r}, and run hermes-memory as that user",
-            )
+        file = path.lstat()
+        if file.st_uid != owner and not file.st_mode & stat.S_IROTH:
+            made = f"{_relative_name(path, home)}, and perhaps more, was made by user {file.st_uid}"
+            remedy = f"chown -R {owner} {str(home.path)!r}, and run hermes-memory as that user"
+            yield Finding("owner", "warning", f"{made}: {owner}, who owns the home, can't use it", remedy)
             return
 
 
@@ -159,12 +129,8 @@ def _log(home: HermesHome) -> Iterator[Finding]:
     """Report a log that can't be written: the log itself can't say so."""
     path = home.log_file if home.log_file.exists() else home.logs
     if path.exists() and not os.access(path, os.W_OK):
-        yield Finding(
-            "log",
-            "warning",
-            f"{str(path)!r} can't be written: what goes wrong is not noted",
-            "check its owner and mode",
-        )
+        lost = f"{str(path)!r} can't be written: what goes wrong is not noted"
+        yield Finding("log", "warning", lost, "check its owner and mode")
 
 
 def _own_files(home: HermesHome) -> Iterator[Path]:
@@ -200,23 +166,14 @@ def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
             held = f"{owner or 'another process'} has held it for more than {LOCK_TIMEOUT_S:g} s"
             yield failed(what, held, stop_remedy(owner))
     except OSError as exc:
-        yield Finding(
-            what,
-            "failed",
-            f"it can't be taken: {exc.strerror or exc}",
-            f"hermes-memory doctor --fix, or remove {str(path)!r}",
-            repair=lambda: _free(path),
-        )
+        remedy = f"hermes-memory doctor --fix, or remove {str(path)!r}"
+        detail = f"it can't be taken: {exc.strerror or exc}"
+        yield Finding(what, "failed", detail, remedy, repair=lambda: _free(path))
     else:
         lock.release()
         if stale:
-            yield Finding(
-                what,
-                "note",
-                "nobody holds it, and the file that it stood for is gone",
-                "hermes-memory doctor --fix removes it",
-                repair=lambda: _remove(path),
-            )
+            gone = "nobody holds it, and the file that it stood for is gone"
+            yield Finding(what, "note", gone, _FIX_REMOVES, repair=lambda: _remove(path))
 
 
 def holder(path: Path) -> str:
@@ -259,13 +216,9 @@ def _left_behind(home: HermesHome) -> Iterator[Finding]:
     for place in places:
         for path in sorted(place):
             if path.is_file() and time.time() - path.stat().st_mtime > ABANDONED_AFTER_S:
-                yield Finding(
-                    f"file {_relative_name(path, home)}",
-                    "note",
-                    "a write was interrupted and left it behind",
-                    "hermes-memory doctor --fix removes it",
-                    repair=lambda path=path: _remove(path),  # type: ignore[misc]
-                )
+                what = f"file {_relative_name(path, home)}"
+                why = "a write was interrupted and left it behind"
+                yield Finding(what, "note", why, _FIX_REMOVES, repair=partial(_remove, path))
 
 
 def _stale(lock: Path) -> bool:
@@ -303,6 +256,16 @@ def _format_size(count: float) -> str:
             return f"{count:.0f} {unit}"
         count /= 1024
     return f"{count:.1f} TB"
+
+
+_CHECKS: tuple[Check[HermesHome], ...] = (
+    Check("disk space", _room),
+    Check("permissions", _modes),
+    Check(".env", _secrets),
+    Check("owner", _owner),
+    Check("log", _log),
+    Check("temporary files", _left_behind),
+)
 
 
 def examine_texts(home: HermesHome) -> Iterator[Finding]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
@@ -92,6 +93,26 @@ def run_check(what: str, check: Callable[[], Iterable[Finding]]) -> list[Finding
     except EXPECTED_ERRORS as exc:
         found.append(error_finding(what, exc))
     return found
+
+
+Subject = TypeVar("Subject")
+
+
+class Check(NamedTuple, Generic[Subject]):
+    """A row of an examination.
+
+    Attributes:
+        what: The subject of the finding about an error of the query.
+        query: Return the findings about a subject, a home or an open memory.
+    """
+
+    what: str
+    query: Callable[[Subject], Iterable[Finding]]
+
+
+def run_checks(checks: Iterable[Check[Subject]], subject: Subject) -> list[Finding]:
+    """Return the findings of all checks, in order. A check that fails hides no other."""
+    return [finding for row in checks for finding in run_check(row.what, partial(row.query, subject))]
 
 
 def error_finding(what: str, exc: BaseException) -> Finding:

@@ -101,18 +101,8 @@ def setting_lines(fields: Sequence[Field], settings: Settings, home: HermesHome)
         shown = _display(value)
         if field.secret and value:
             shown = credentials.masked(field.env) if field.env else "***"
-        lines.append(
-            SettingLine(
-                field.name,
-                shown,
-                origin,
-                field.env,
-                field.url,
-                field.help,
-                field.secret,
-                field.name in missing,
-            )
-        )
+        about = (field.env, field.url, field.help, field.secret)
+        lines.append(SettingLine(field.name, shown, origin, *about, field.name in missing))
     return tuple(lines)
 
 
@@ -230,12 +220,8 @@ def examine_outbox(memory: Memory) -> Iterator[Finding]:
     for name in memory.selected_providers:
         if kept := pending_writes(memory, name):
             remedy = "they are sent with one of the next turns"
-            yield Finding(
-                f"writes of {name}",
-                "note",
-                f"{counted(kept, 'write waits', 'writes wait')} in the provider",
-                remedy,
-            )
+            waiting = f"{counted(kept, 'write waits', 'writes wait')} in the provider"
+            yield Finding(f"writes of {name}", "note", waiting, remedy)
     if not outbox.exists:
         yield Finding("outbox", "ok", "nothing was ever to be sent")
         return
@@ -254,21 +240,15 @@ def _backlog(name: str, backlog: Backlog, refused: int, active: bool) -> Finding
     oldest = f", the oldest for {age(backlog.oldest_age)}" if backlog.oldest_age is not None else ""
     waiting = f"{counted(backlog.depth, 'write waits', 'writes wait')}{oldest}"
     if backlog.dead_letters:
-        return failed(
-            what,
-            f"{counted(backlog.dead_letters, 'write is a dead letter', 'writes are dead letters')}, {waiting}",
-            "hermes-memory outbox list says why; then hermes-memory outbox retry, or delete",
-        )
+        dead = counted(backlog.dead_letters, "write is a dead letter", "writes are dead letters")
+        remedy = "hermes-memory outbox list says why; then hermes-memory outbox retry, or delete"
+        return failed(what, f"{dead}, {waiting}", remedy)
     if refused:
         detail = f"{counted(refused, 'write was', 'writes were')} not accepted, because the outbox was full, so that the provider lacks what they say"
         return Finding(what, "warning", f"{detail}; {waiting}", "")
     if not active:
-        return Finding(
-            what,
-            "note",
-            f"{waiting}; it is not the active provider",
-            f"hermes-memory memory use {name} sends them",
-        )
+        remedy = f"hermes-memory memory use {name} sends them"
+        return Finding(what, "note", f"{waiting}; it is not the active provider", remedy)
     if backlog.error or (backlog.oldest_age or 0) > LATE_AFTER_S:
         return Finding(what, "warning", waiting, "hermes-memory outbox list shows the last error of each")
     return Finding(what, "ok", waiting)
@@ -354,11 +334,8 @@ def examine_last_call(home: HermesHome, provider: str) -> Iterator[Finding]:
         return  # a failed write is tried again, and the outbox reports it
     good = [records[name].last_success or 0.0 for name in (last.hook, "check") if name in records]
     if max(good) < _seconds(last.at):
-        yield failed(
-            f"provider {provider}",
-            f"its last {last.hook} failed: {last.error}",
-            "hermes-memory doctor tries it again",
-        )
+        detail = f"its last {last.hook} failed: {last.error}"
+        yield failed(f"provider {provider}", detail, "hermes-memory doctor tries it again")
 
 
 def _seconds(at: str) -> float:

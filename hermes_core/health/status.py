@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
@@ -16,7 +16,7 @@ from hermes_core.curated.waiting import earlier_notes
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable, vector_state
 from hermes_core.health.files import examine_files, examine_texts
-from hermes_core.health.finding import Finding, error_finding, run_check
+from hermes_core.health.finding import Check, Finding, error_finding, run_check, run_checks
 from hermes_core.health.provider import (
     HookRecord,
     LastError,
@@ -166,12 +166,9 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
     unusable_names = {one.what for one in broken if one.failed}
     findings = [
         *broken,
-        *run_check("provider", lambda: examine_provider(memory, entries)),
         *run_check("provider", lambda: _last_call(memory)),
-        *run_check("text", lambda: examine_texts(memory.home)),
+        *run_checks(SHARED_CHECKS, OpenHome(memory, entries)),
         *memory.extensions.findings(Finding, memory.home.path, memory.config, trial=False),
-        *run_check("plugins", lambda: examine_catalog(entries, memory.selected_providers)),
-        *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
     ]
     outbox = OutboxStatus(None, None)
     sessions: dict[str, Any] = {"search_enabled": memory.config.sessions.search_enabled}
@@ -205,6 +202,22 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         _sentences(findings, failed=False),
         (*problems, *_sentences(untold, failed=True)),
     )
+
+
+class OpenHome(NamedTuple):
+    """A home to examine: its open memory, and the providers that are installed."""
+
+    memory: Memory
+    entries: Sequence[ProviderEntry]
+
+
+SHARED_CHECKS: tuple[Check[OpenHome], ...] = (
+    Check("text", lambda home: examine_texts(home.memory.home)),
+    Check("provider", lambda home: examine_provider(home.memory, home.entries)),
+    Check("plugins", lambda home: examine_catalog(home.entries, home.memory.selected_providers)),
+    Check("packages", lambda home: examine_packages(entry.distribution for entry in home.entries)),
+)
+"""The checks of an open memory that `memory status` and `doctor` share."""
 
 
 def waiting_status(memory: Memory) -> WaitingStatus:

@@ -17,17 +17,8 @@ if TYPE_CHECKING:
     from hermes_core.sessions.search.protocol import SearchEngine
 
 TABLES = (
-    *(
-        "sessions",
-        "messages",
-        "turns",
-        "turn_records",
-        "open_turns",
-        "open_messages",
-        "daily_usage",
-        "state_meta",
-    ),
-    *("host_state", "outbox_rows", "outbox_settled", "outbox_refused"),
+    *("sessions", "messages", "turns", "turn_records", "open_turns", "open_messages", "daily_usage"),
+    *("state_meta", "host_state", "outbox_rows", "outbox_settled", "outbox_refused"),
 )
 """The tables of sessions and outbox, which each engine has."""
 

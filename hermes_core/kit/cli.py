@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TextIO, TypeVar
 
 import click
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hermes_core.config.schema import checked
 from hermes_core.contract.values import Field, Session
@@ -88,12 +88,11 @@ class WholeNumber(click.IntRange):
             self.fail(exc.message, param, ctx)
 
 
-@dataclasses.dataclass(slots=True)
-class _Document:
+class _Document(Struct):
     """The JSON document of a command: where it goes, what the command printed as text, and if it was printed."""
 
     stream: TextIO
-    text: io.StringIO = dataclasses.field(default_factory=io.StringIO)
+    text: io.StringIO = field(default_factory=io.StringIO)
     printed: bool = False
 
 
@@ -257,8 +256,6 @@ def _plain(value: Any) -> Any:
         return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Struct):
-        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from hermes_core import open_memory
-from hermes_core.cli import Failure, extensions_of, home_of
+from hermes_core.cli import extensions_of, home_of
 from hermes_core.cli.output import finish, print_document, progress_bar, wants_json
 from hermes_core.config import backup_folder, load_config
 from hermes_core.contract.values import ORIGIN_NAMES, parse_outside_id
 from hermes_core.kit import printable, redact
+from hermes_core.kit.cli import confirm, has_yes
 from hermes_core.loader.parts import HomeParts
 from hermes_core.safety.terminal import counted, escape_hidden, hanging
 from hermes_core.storage.output_file import check_output_file
@@ -81,17 +81,10 @@ def export(ctx: click.Context, file: Path | None, users: tuple[str, ...], dry_ru
 
 
 def import_exported(
-    ctx: click.Context,
-    file: Path,
-    users: tuple[str, ...],
-    *,
-    yes: bool,
-    keep_origins: bool,
-    dry_run: bool,
-    as_json: bool,
+    ctx: click.Context, file: Path, users: tuple[str, ...], *, keep_origins: bool, dry_run: bool
 ) -> None:
     """Show what an archive holds, ask, and import it. The archive is read and checked whole before anything changes."""
-    owners = chosen_users(users)
+    owners, as_json = chosen_users(users), wants_json()
     with Archive(file) as archive:
         home, kinds = home_of(ctx), archive.manifest.counts
         parts = HomeParts(home, load_config(home), extensions_of(ctx))
@@ -104,8 +97,8 @@ def import_exported(
                 print_document({"records": _by_kind(content.counts, kinds), "hash": content.hash})
             finish(ctx, [f"{name} would be left out: {absence(parts, name)}" for name in unknown])
             return
-        if not yes:
-            _ask(as_json)
+        if not has_yes():
+            confirm("Import this?")
             keep_origins = keep_origins or click.confirm(
                 "Is it your own export, which nobody else could change? Then origins are kept as they are in it, and its "
                 "notes stand in your prompts as before",
@@ -145,12 +138,6 @@ def chosen_users(users: Sequence[str]) -> set[str] | None:
         if user != HOME_USER:
             parse_outside_id(user)
     return {"" if user == HOME_USER else user for user in users}
-
-
-def _ask(as_json: bool) -> None:
-    if not sys.stdin.isatty() and as_json:
-        raise Failure("the import needs a yes: give --yes, and --keep-origins if the export is your own")
-    click.confirm("Import this?", abort=True, err=as_json)
 
 
 def _document(manifest: Manifest, file: Path | None) -> dict[str, object]:
