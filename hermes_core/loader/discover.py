@@ -38,20 +38,7 @@ logger = logging.getLogger(__name__)
 
 ProviderState = Literal["active", "idle", "degraded", "failed", "blocked", "shadowed", "unavailable"]
 
-# The project's own providers, each with its distribution. The names are reserved: a stranger's package must
-# not receive the memory that a person meant for one of these.
-BUNDLED: dict[str, str] = {
-    "holographic": "hermes-memory-holographic",
-    "honcho": "hermes-memory-honcho",
-    "mem0": "hermes-memory-mem0",
-    "byterover": "hermes-memory-byterover",
-    "openviking": "hermes-memory-openviking",
-    "hindsight": "hermes-memory-hindsight",
-    "retaindb": "hermes-memory-retaindb",
-    "supermemory": "hermes-memory-supermemory",
-}
-
-# What each of them is, in one line, also before it is installed.
+# The project's own providers, each with what it is in one line, also before it is installed.
 BUNDLED_ABOUT: dict[str, str] = {
     "holographic": "facts with trust in a local file; no server, no key",
     "honcho": "a model of the person that grows; in the cloud or on your server",
@@ -62,6 +49,10 @@ BUNDLED_ABOUT: dict[str, str] = {
     "retaindb": "facts from every turn and a file store; in the cloud or on this machine",
     "supermemory": "a graph of memories and a profile of the person; in the cloud",
 }
+
+# Each with its distribution. The names are reserved: a stranger's package must not receive the memory that a person
+# meant for one of these.
+BUNDLED: dict[str, str] = {name: f"hermes-memory-{name}" for name in BUNDLED_ABOUT}
 
 # Installers of published providers put their folders into one of these, below the home.
 FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")

@@ -363,7 +363,7 @@ def load_extensions(
             remedy = f"uninstall {one.distribution}, or name it in extensions.block"
             known.append(structs.replace(one, state="failed", reason=reason, remedy=remedy))
         elif not is_stranger and (reason := _other_version(one.version, core)):
-            remedy = f"both must come from one place: {install_remedy(normalise(one.distribution))}"
+            remedy = f"install both from one place; {install_remedy(normalise(one.distribution))}"
             known.append(structs.replace(one, state="failed", reason=reason, remedy=remedy))
         else:
             known.append(structs.replace(one, point=point))
