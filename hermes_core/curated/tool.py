@@ -17,7 +17,6 @@ from hermes_core.contract.values import BUILTIN_NAME, MemoryAction, MemoryTarget
 from hermes_core.curated.edits import Operation, Refusal
 from hermes_core.curated.store import TARGETS, MemoryStore, Result
 from hermes_core.errors import HermesError
-from hermes_core.recall.changes import changes
 from hermes_core.safety.origin import Reading, current_reading, report_result
 
 ACTIONS: tuple[MemoryAction, ...] = get_args(MemoryAction)
@@ -198,15 +197,27 @@ def _run(store: MemoryStore, arguments: object, session: Session, reading: Readi
     # Read before the write, so that the new entries are not among them.
     standing = _standing(store, target) if added else []
     result = store.write(target, checked, session, batch=not single, reading=reading)
-    mentioned = [operation.old_text for operation in checked if operation.old_text]
-    changed = [
-        entry
-        for entry in standing
-        if any(changes(entry, new) for new in added) and not any(text in entry for text in mentioned)
-    ]
+    changed = _changed_by(
+        added, standing, [operation.old_text for operation in checked if operation.old_text]
+    )
     if changed and result.get("success"):
         result |= {"changed_entries": changed, "question": _REPLACE_IT}
     return result
+
+
+def _changed_by(added: Sequence[str], standing: Sequence[str], mentioned: Sequence[str]) -> list[str]:
+    """Return the entries that the added ones contradict, but for those that the call mentions."""
+    if not standing:
+        return []
+    from hermes_core.recall.changes import (
+        changes,  # here, since it takes 10 ms, and most commands add no note
+    )
+
+    return [
+        entry
+        for entry in standing
+        if any(changes(entry, new) for new in added) and not any(text in entry for text in mentioned if text)
+    ]
 
 
 def _standing(store: MemoryStore, target: MemoryTarget) -> list[str]:

@@ -15,17 +15,18 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.neutral import neutralize
-from hermes_core.safety.scan import Threat, first_threat
 from hermes_core.storage.files import locked, write_atomic
 from hermes_core.storage.inventory import LAST_TIME
+
+if TYPE_CHECKING:
+    from hermes_core.safety.scan import Threat
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,8 @@ class Verdicts:
             untrusted: True to try the rules for notes of low origin too.
         """
         short = len(text) <= MAX_CACHED_CHARS
-        threat = _threat_of_note(text, untrusted) if short else first_threat(text, untrusted=untrusted)
+        find = _threat_of_note if short else _threat_of_note.__wrapped__
+        threat = find(text, untrusted)
         return None if threat is None or self.allows(text) else threat
 
     def allows(self, text: str) -> bool:
@@ -164,6 +166,8 @@ class Verdicts:
         """
         if self.allows(text):
             return ScannedText(text)
+        from hermes_core.safety.neutral import neutralize
+
         neutral, changes = neutralize(text)
         notices = [f"{name}, {change}" for change in changes]
         if finding := self._finding(neutral):
@@ -268,6 +272,8 @@ def _folder_hash(folder: str, text: str) -> str:
 
 
 def _first_finding(text: str) -> str:
+    from hermes_core.safety.scan import first_threat
+
     threat = first_threat(text)
     if threat is None:
         return ""
@@ -343,4 +349,8 @@ def _is_verdict(entry: Any) -> bool:
 @lru_cache(maxsize=2048)
 def _threat_of_note(text: str, untrusted: bool) -> Threat | None:
     """Return `first_threat`. Each session scans all notes and their neighbours, which rarely change."""
+    from hermes_core.safety.scan import (
+        first_threat,  # here, since its 133 rules take 20 ms, and a new home has no note
+    )
+
     return first_threat(text, untrusted=untrusted)

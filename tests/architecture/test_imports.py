@@ -314,5 +314,16 @@ def test_the_import_of_the_package_alone_loads_none_of_its_packages() -> None:
     assert done.stdout == "['hermes_core']\n"
 
 
+def test_a_new_home_is_opened_without_the_rules_of_the_scan_and_of_the_search(tmp_path: Path) -> None:
+    code = (
+        "import sys; from hermes_core import open_memory\n"
+        f"with open_memory({str(tmp_path)!r}) as memory: memory.start_session(platform='x')\n"
+        "names = {'safety.scan', 'safety.threat_rules', 'recall.changes', 'recall.rank', 'recall.dates'}\n"
+        "print(sorted(name for name in names if f'hermes_core.{name}' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_an_adapter_of_a_framework_imports_public_names_only() -> None:
     assert {name_of(path): inner for path in ADAPTERS if (inner := inner_imports(path))} == {}

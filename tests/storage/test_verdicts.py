@@ -77,7 +77,7 @@ def test_a_known_text_is_not_scanned_again(home: HermesHome, monkeypatch: pytest
     def scan(text: str) -> None:
         raise AssertionError(text)
 
-    monkeypatch.setattr("hermes_core.storage.verdicts.first_threat", scan)
+    monkeypatch.setattr("hermes_core.safety.scan.first_threat", scan)
     assert Verdicts(home).review(SLY, "a.md", "allow it") == first
 
 
