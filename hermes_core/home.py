@@ -174,7 +174,7 @@ class HermesHome(Struct, frozen=True):
     @property
     def log_file(self) -> Path:
         """The log, one JSON object a line."""
-        return self.logs / "hermes.log"
+        return self.path / "logs" / "hermes.log"
 
     def provider_json(self, name: str) -> Path:
         """Return the file of a provider's settings that are no secrets."""

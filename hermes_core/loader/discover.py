@@ -38,20 +38,7 @@ logger = logging.getLogger(__name__)
 
 ProviderState = Literal["active", "idle", "degraded", "failed", "blocked", "shadowed", "unavailable"]
 
-# The project's own providers, each with its distribution. The names are reserved: a stranger's package must
-# not receive the memory that a person meant for one of these.
-BUNDLED: dict[str, str] = {
-    "holographic": "hermes-memory-holographic",
-    "honcho": "hermes-memory-honcho",
-    "mem0": "hermes-memory-mem0",
-    "byterover": "hermes-memory-byterover",
-    "openviking": "hermes-memory-openviking",
-    "hindsight": "hermes-memory-hindsight",
-    "retaindb": "hermes-memory-retaindb",
-    "supermemory": "hermes-memory-supermemory",
-}
-
-# What each of them is, in one line, also before it is installed.
+# The project's own providers, each with what it is in one line, also before it is installed.
 BUNDLED_ABOUT: dict[str, str] = {
     "holographic": "facts with trust in a local file; no server, no key",
     "honcho": "a model of the person that grows; in the cloud or on your server",
@@ -62,6 +49,10 @@ BUNDLED_ABOUT: dict[str, str] = {
     "retaindb": "facts from every turn and a file store; in the cloud or on this machine",
     "supermemory": "a graph of memories and a profile of the person; in the cloud",
 }
+
+# Each with its distribution. The names are reserved: a stranger's package must not receive the memory that a person
+# meant for one of these.
+BUNDLED: dict[str, str] = {name: f"hermes-memory-{name}" for name in BUNDLED_ABOUT}
 
 # Installers of published providers put their folders into one of these, below the home.
 FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")
@@ -77,6 +68,7 @@ PROJECT_PLUGINS_ENV = "HERMES_ENABLE_PROJECT_PLUGINS"
 EXPORTED = "exported_for"
 
 _PRECEDENCE = {source: rank for rank, source in enumerate((*FOLDERS, PROJECT_PLUGINS, *GROUPS))}
+_HOST = re.compile(r"\s*hermes[-_.]+agent(?![\w.-])", re.IGNORECASE)
 _IMPORTS_CORE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
 _IMPORTS_HOST = re.compile(r"^\s*(?:from|import)\s+agent\.memory_provider\b", re.MULTILINE)
 _MENTION = re.compile(r"memory_provider|MemoryProvider|get_tool_schemas")
@@ -343,12 +335,10 @@ def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCand
     if point.dist is not None:
         try:
             metadata = point.dist.metadata  # parsed anew at each access, as `dist.requires` does
-            name, version, summary = (
-                metadata.get_all(key, [""])[0] for key in ("Name", "Version", "Summary")
-            )
-            summary = summary.replace("UNKNOWN", "")
+            name, version = metadata.get_all("Name", [""])[0], metadata.get_all("Version", [""])[0]
+            summary = metadata.get_all("Summary", [""])[0].replace("UNKNOWN", "")
             needs = metadata.get_all("Requires-Dist") or point.dist.requires or []
-            requires = tuple(need for need in needs if "extra ==" not in need)
+            requires = _without_host(need for need in needs if "extra ==" not in need)
         except DAMAGED_METADATA as exc:
             logger.warning("entry point %r has damaged metadata: %s", point.name, exc)
             name = version = summary = ""
@@ -364,7 +354,7 @@ def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCand
         # EntryPoint.module raises if the value names no module, which is reported when the provider is loaded.
         path=module_path(point.value.partition(":")[0].strip()),
         description=BUNDLED_ABOUT.get(point.name, summary) if bundled else summary,
-        requires=_without_host(requires),
+        requires=requires,
         bundled=bundled,
     )
 
@@ -515,7 +505,7 @@ def _without_host(requires: Iterable[str]) -> tuple[str, ...]:
 
     This project stands in for it, and installing it would replace the command `hermes`.
     """
-    return tuple(need for need in requires if required_distribution(need) != "hermes-agent")
+    return tuple([need for need in requires if not _HOST.match(need)])
 
 
 def _imported_packages(folder: ProviderCandidate) -> set[str]:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import itertools
 import logging
 import re
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, Literal, TypeVar, cast
@@ -56,6 +59,8 @@ logger = logging.getLogger(__name__)
 ExtensionState = Literal["active", "failed", "blocked", "missing"]
 
 _Hooks = tuple[pluggy.PluginManager, tuple[str, ...]]
+
+_Loaded = _Hooks | ForeignError | StillRunning
 
 Entry = TypeVar("Entry", bound=Named)
 
@@ -146,12 +151,18 @@ class Extensions:
         return [*failed, *self._warnings, *self._faults.values()]
 
     def _having(self, hook: str) -> Iterator[Extension]:
-        """Yield the extensions that may implement a hook, imported; all for ""."""
-        for position, one in enumerate(self._known):
-            if one.point is not None:
-                if hook and _lacks(one.point.value, hook):
-                    continue
-                one = self._known[position] = _imported(one, one.point)
+        """Yield the extensions that implement a hook, imported; all for ""."""
+        wanted = {}
+        for one in self._known:
+            if one.point is not None and not (hook and _lacks(one.point.value, hook)):
+                wanted[one.name] = one.point
+        if wanted:
+            loaded = _import_all(wanted)
+            self._known = [
+                _with_hooks(one, loaded[one.name]) if one.point is not None and one.name in loaded else one
+                for one in self._known
+            ]
+        for one in self._known:
             if not hook or hook in one.adds:
                 yield one
 
@@ -327,7 +338,7 @@ def load_extensions(
         entry_points: The entry points to load; default: those of the environment.
     """
     rules, control = config.extensions, LoadControl.of(config.extensions)
-    rank = {name: position for position, name in enumerate(rules.order)}
+    rank = dict(zip(rules.order, itertools.count(), strict=False))
     rows: list[tuple[int, str, bool, int, Extension, importlib_metadata.EntryPoint]] = []
     for point in installed_entry_points() if entry_points is None else entry_points:
         if point.group == EXTENSION_GROUP:
@@ -352,18 +363,17 @@ def load_extensions(
             remedy = f"uninstall {one.distribution}, or name it in extensions.block"
             known.append(structs.replace(one, state="failed", reason=reason, remedy=remedy))
         elif not is_stranger and (reason := _other_version(one.version, core)):
-            remedy = f"both must come from one place: {install_remedy(normalise(one.distribution))}"
+            remedy = f"install both from one place; {install_remedy(normalise(one.distribution))}"
             known.append(structs.replace(one, state="failed", reason=reason, remedy=remedy))
         else:
             known.append(structs.replace(one, point=point))
-    return Extensions(known, _unknown_names(rules, known))
+    has_names = rules.allow or rules.block or rules.order
+    return Extensions(known, _unknown_names(rules, known) if has_names else ())
 
 
 def _unknown_names(rules: ExtensionsConfig, known: Iterable[Extension]) -> list[str]:
     """Return a sentence for each name in the lists of config.yaml that is of no extension."""
     lists = {"allow": rules.allow or (), "block": rules.block, "order": rules.order}
-    if not any(lists.values()):
-        return []
     names = {*KNOWN_EXTENSIONS, *OWN_PACKAGES, *(one.name.casefold() for one in known)}
     names |= {normalise(one.distribution) for one in known} - {""}
     sentences = []
@@ -456,14 +466,52 @@ def _lacks(value: str, hook: str) -> bool:
     return bool(text) and hook not in text and _DYNAMIC.search(text) is None
 
 
-def _imported(extension: Extension, point: importlib_metadata.EntryPoint) -> Extension:
+# The modules of extensions whose import hangs, with the time at which the wait for it began.
+_hanging: dict[str, float] = {}
+# Held where a thread gives up waiting for an import, and where the import ends: one of the two comes first.
+_hanging_lock = threading.Lock()
+
+
+def _import_all(points: Mapping[str, importlib_metadata.EntryPoint]) -> dict[str, _Loaded]:
+    """Import extensions. Return for each name its hooks, or what its import raised or that it hangs.
+
+    One thread imports all of them, since a thread costs more than an import. If one hangs, another thread goes on with
+    the rest.
+    """
+    loaded: dict[str, _Loaded] = {}
+    waiting = []
+    for name, point in points.items():
+        known = _registered.get(point.value)
+        if known is not None and known[0] is sys.modules.get(point.value):
+            loaded[name] = known[1]
+        elif point.value in _hanging:
+            loaded[name] = StillRunning(time.monotonic() - _hanging[point.value])
+        else:
+            waiting.append(name)
+    while waiting:
+        began, done = time.monotonic(), dict[str, _Loaded]()
+
+        def run(names: tuple[str, ...] = tuple(waiting), done: dict[str, _Loaded] = done) -> None:
+            for name in names:
+                result = call_foreign(_register, points[name])
+                with _hanging_lock:
+                    if _hanging.pop(points[name].value, None) is not None:
+                        return  # left behind: another thread has the rest
+                    done[name] = result
+
+        ended = call_with_timeout(f"extensions {waiting[0]} {id(done)}", run, IMPORT_TIMEOUT_S)
+        with _hanging_lock:
+            loaded |= done
+            waiting = waiting[len(done) :]
+            if waiting and isinstance(ended, StillRunning):
+                name = waiting.pop(0)
+                _hanging[points[name].value] = began
+                loaded[name] = ended
+    return loaded
+
+
+def _with_hooks(extension: Extension, loaded: _Loaded) -> Extension:
     """Return the extension with its hooks, or with the reason for which it can't be used."""
-    loaded: _Hooks | ForeignError | StillRunning
-    known = _registered.get(point.value)
-    if known is not None and known[0] is sys.modules.get(point.value):
-        loaded = known[1]
-    else:
-        loaded = call_with_timeout(f"extension {point.value}", partial(_register, point), IMPORT_TIMEOUT_S)
     failed = structs.replace(extension, point=None, state="failed")
     if isinstance(loaded, StillRunning):
         reason = f"importing it has not ended after {loaded.seconds:.0f} s and is left behind"

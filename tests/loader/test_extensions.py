@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from hermes_core.contract.extensions import EXTENSION_GROUP, CommandEntry, HomeP
 from hermes_core.health.doctor import examine_extensions
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
+from hermes_core.loader import extensions as loaded_extensions
 from hermes_core.loader.extensions import (
     Extensions,
     extension_remedy,
@@ -234,12 +236,18 @@ def test_an_import_that_hangs_is_left_behind_and_stops_no_other(
     hanging = entry_module(tmp_path, "entry_hanging", "sys.entry_hangs.wait(60)", *OPENED)
     try:
         extensions = load_extensions(parse_config(""), [hanging, *points(tea="teapot:Teapot")])
+        assert list(extensions.call("on_home_opened", memory=types.SimpleNamespace())) == []
         assert list(extensions.commands) == ["tea"]
         assert states(extensions) == {"entry_hanging": "failed", "tea": "active"}
         assert "importing it has not ended after 0 s and is left behind" in extensions.problems()[0]
         assert "extensions.block" in extensions.problems()[0]
+        again = load_extensions(parse_config(""), [hanging])  # at once, and on no second thread
+        assert "is left behind" in again.problems()[0]
     finally:
         release.set()
+    while "entry_hanging" in loaded_extensions._hanging:
+        time.sleep(0.01)
+    assert states(load_extensions(parse_config(""), [hanging])) == {"entry_hanging": "active"}
 
 
 def test_the_table_of_commands_has_those_of_the_program() -> None:
