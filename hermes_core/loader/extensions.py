@@ -7,7 +7,6 @@ never an exception at start.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
 import itertools
@@ -18,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, Literal, TypeVar, cast
@@ -44,7 +43,6 @@ from hermes_core.contract.hooks import PROJECT
 from hermes_core.errors import ConfigError
 from hermes_core.loader.entry_points import LoadControl, installed_entry_points, normalise
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
-from hermes_core.loader.sources import module_path
 from hermes_core.packages import (
     CORE_COMMANDS,
     KNOWN_EXTENSIONS,
@@ -77,9 +75,6 @@ _TAKEN_NOUNS = frozenset(
 
 IMPORT_TIMEOUT_S = 10.0
 """Seconds for the import of an entry module, which takes a few milliseconds."""
-
-# A module with one of these may have attributes that its source does not name.
-_DYNAMIC = re.compile(r"import \*|\b(globals|setattr|exec|vars|__getattr__)\b")
 
 # The attribute in which pluggy's marker leaves the options of a hook implementation.
 _MARK = f"{PROJECT}_impl"
@@ -151,12 +146,8 @@ class Extensions:
         return [*failed, *self._warnings, *self._faults.values()]
 
     def _having(self, hook: str) -> Iterator[Extension]:
-        """Yield the extensions that implement a hook, imported; all for ""."""
-        wanted = {}
-        for one in self._known:
-            if one.point is not None and not (hook and _lacks(one.point.value, hook)):
-                wanted[one.name] = one.point
-        if wanted:
+        """Yield the extensions that implement a hook; all for "". Those that are not imported yet are imported now."""
+        if wanted := {one.name: one.point for one in self._known if one.point is not None}:
             loaded = _import_all(wanted)
             self._known = [
                 _with_hooks(one, loaded[one.name]) if one.point is not None and one.name in loaded else one
@@ -445,25 +436,6 @@ def import_target(target: str) -> Any:
     if isinstance(loaded.error, ImportError):
         raise loaded.error
     raise ImportError(f"{target!r} can't be imported: {loaded}") from loaded.error
-
-
-@cache
-def _source(module: str) -> str:
-    """Return the source of a module that may not be imported yet; "" if there is none."""
-    top, *below = module.split(".")
-    if (place := module_path(top)) is None:
-        return ""
-    path = place.joinpath(*below) if below else place
-    for file in (path, path.with_name(f"{path.name}.py"), path / "__init__.py"):
-        with contextlib.suppress(OSError, UnicodeError):
-            return file.read_text(encoding="utf-8")
-    return ""
-
-
-def _lacks(value: str, hook: str) -> bool:
-    """Return True if the source of an entry module shows that it has no such hook, which spares its import."""
-    text = "" if ":" in value else _source(value.strip())
-    return bool(text) and hook not in text and _DYNAMIC.search(text) is None
 
 
 # The modules of extensions whose import hangs, with the time at which the wait for it began.
