@@ -1,7 +1,7 @@
 """The extensions of an environment: discovery by entry point, load control, and guarded calls of their hooks.
 
-An extension is imported when a hook is called that it may implement, or when somebody asks for its state. Each one has a
-pluggy manager of its own, so that a hook that raises stops no other extension. What fails becomes a state with a reason,
+Extensions are imported when the first hook is called, or when somebody asks for their state. Each one has a pluggy manager
+of its own, so that a hook that raises stops no other extension. What fails becomes a state with a reason,
 never an exception at start.
 """
 

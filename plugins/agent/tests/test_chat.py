@@ -531,9 +531,10 @@ def test_an_answer_is_tried_again_in_place_of_the_one_before(
     with closing(sessions_of(home)) as db:
         stored = [message.content for message in db.get_messages(session.id)]
     assert stored == ["What shall I drink?", "Coffee.", "Thanks.", "Noted."]
-    tea, rewind, coffee, _ = map(json.loads, (home.path / "heard").read_text().splitlines())
-    assert (tea[1], coffee[1]) == ("Tea.", "Coffee.")
-    assert rewind == ["rewind", tea[0]]
+    *tea, rewind, coffee, _ = map(json.loads, (home.path / "heard").read_text().splitlines())
+    assert (rewind[0], len(rewind), coffee[1]) == ("rewind", 2, "Coffee.")
+    # The row of a turn that is undone before the provider has taken it is deleted.
+    assert tea in ([], [[rewind[1], "Tea."]])
 
 
 def test_a_message_that_no_model_answered_is_tried_again(home: HermesHome, server: ModelServer) -> None:
