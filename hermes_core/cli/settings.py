@@ -139,7 +139,7 @@ def set_key(ctx: click.Context, key: str, value: str) -> None:
                 f"{key} looks like a secret; a provider that reads its key from a variable finds it in {home.env_file}"
             ]
         )
-    print_done(f"{key} is {_shown(stored)}", key=key, value=_without_secrets(stored))
+    print_done(f"{key} is {_shown(stored) or 'empty'}", key=key, value=_without_secrets(stored))
 
 
 @config.command("edit")
@@ -185,7 +185,7 @@ def unset_key(ctx: click.Context, key: str) -> None:
         print_done(f"{key} is not set", key=key, value=None)
         return
     value = _value(load_config(home), key)
-    print_done(f"{key} is {_shown(value)}, the default", key=key, value=_without_secrets(value))
+    print_done(f"{key} is {_shown(value) or 'empty'}, the default", key=key, value=_without_secrets(value))
 
 
 def _require(ctx: click.Context, key: str) -> None:

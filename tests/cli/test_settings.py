@@ -94,7 +94,7 @@ def test_a_platform_of_the_hosts_has_a_key_for_its_toolsets(hermes: Hermes) -> N
     hermes("config", "set", key, "")
     (listed,) = [row for row in json.loads(hermes("config", "list", "--json").stdout) if row["key"] == key]
     assert (listed["value"], listed["set"]) == ([], True)
-    assert hermes("config", "unset", key).stdout == f"{key} is , the default\n"
+    assert hermes("config", "unset", key).stdout == f"{key} is empty, the default\n"
     refused = hermes("config", "set", "enabled_toolsets.telegramm", "todo", code=1)
     assert "did you mean 'enabled_toolsets.telegram'?" in refused.stderr
     hermes("config", "set", "enabled_toolsets.", "todo", code=1)
