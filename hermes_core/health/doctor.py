@@ -25,9 +25,9 @@ from hermes_core.errors import ConfigError, MemoryConflict
 from hermes_core.health.databases import examine_databases, examine_vectors
 from hermes_core.health.files import examine_files
 from hermes_core.health.finding import (
-    Check,
     Finding,
     FindingState,
+    HealthCheck,
     backend_remedy,
     failed,
     run_check,
@@ -212,14 +212,14 @@ def _examine_owners(memory: Memory) -> Iterator[Finding]:
         yield Finding("owners", "ok", who)
 
 
-CHECKS: tuple[Check[OpenHome], ...] = (
-    Check("built-in memory", lambda home: _examine_curated(home.memory)),
-    Check("owners", lambda home: _examine_owners(home.memory)),
+CHECKS: tuple[HealthCheck[OpenHome], ...] = (
+    HealthCheck("built-in memory", lambda home: _examine_curated(home.memory)),
+    HealthCheck("owners", lambda home: _examine_owners(home.memory)),
     *SHARED_CHECKS,
-    Check("hooks", lambda home: examine_hooks(home.memory)),
-    Check("outbox", lambda home: examine_outbox(home.memory)),
-    Check("telemetry", lambda home: _examine_telemetry(home.memory)),
-    Check("search by meaning", lambda home: examine_vectors(home.memory)),
+    HealthCheck("hooks", lambda home: examine_hooks(home.memory)),
+    HealthCheck("outbox", lambda home: examine_outbox(home.memory)),
+    HealthCheck("telemetry", lambda home: _examine_telemetry(home.memory)),
+    HealthCheck("search by meaning", lambda home: examine_vectors(home.memory)),
 )
 """The checks of an open memory, in the order in which `doctor` prints them."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from hermes_core.config import Credentials
-from hermes_core.health.finding import Check, Finding, FindingState, failed, run_check, run_checks
+from hermes_core.health.finding import Finding, FindingState, HealthCheck, failed, run_check, run_checks
 from hermes_core.home import HermesHome
 from hermes_core.loader.parts import recorded_parts
 from hermes_core.safety.terminal import counted
@@ -258,13 +258,13 @@ def _format_size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-_CHECKS: tuple[Check[HermesHome], ...] = (
-    Check("disk space", _room),
-    Check("permissions", _modes),
-    Check(".env", _secrets),
-    Check("owner", _owner),
-    Check("log", _log),
-    Check("temporary files", _left_behind),
+_CHECKS: tuple[HealthCheck[HermesHome], ...] = (
+    HealthCheck("disk space", _room),
+    HealthCheck("permissions", _modes),
+    HealthCheck(".env", _secrets),
+    HealthCheck("owner", _owner),
+    HealthCheck("log", _log),
+    HealthCheck("temporary files", _left_behind),
 )
 
 

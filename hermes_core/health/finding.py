@@ -98,7 +98,7 @@ def run_check(what: str, check: Callable[[], Iterable[Finding]]) -> list[Finding
 Subject = TypeVar("Subject")
 
 
-class Check(NamedTuple, Generic[Subject]):
+class HealthCheck(NamedTuple, Generic[Subject]):
     """A row of an examination.
 
     Attributes:
@@ -110,7 +110,7 @@ class Check(NamedTuple, Generic[Subject]):
     query: Callable[[Subject], Iterable[Finding]]
 
 
-def run_checks(checks: Iterable[Check[Subject]], subject: Subject) -> list[Finding]:
+def run_checks(checks: Iterable[HealthCheck[Subject]], subject: Subject) -> list[Finding]:
     """Return the findings of all checks, in order. A check that fails hides no other."""
     return [finding for row in checks for finding in run_check(row.what, partial(row.query, subject))]
 

@@ -16,7 +16,7 @@ from hermes_core.curated.waiting import earlier_notes
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable, vector_state
 from hermes_core.health.files import examine_files, examine_texts
-from hermes_core.health.finding import Check, Finding, error_finding, run_check, run_checks
+from hermes_core.health.finding import Finding, HealthCheck, error_finding, run_check, run_checks
 from hermes_core.health.provider import (
     HookRecord,
     LastError,
@@ -211,11 +211,11 @@ class OpenHome(NamedTuple):
     entries: Sequence[ProviderEntry]
 
 
-SHARED_CHECKS: tuple[Check[OpenHome], ...] = (
-    Check("text", lambda home: examine_texts(home.memory.home)),
-    Check("provider", lambda home: examine_provider(home.memory, home.entries)),
-    Check("plugins", lambda home: examine_catalog(home.entries, home.memory.selected_providers)),
-    Check("packages", lambda home: examine_packages(entry.distribution for entry in home.entries)),
+SHARED_CHECKS: tuple[HealthCheck[OpenHome], ...] = (
+    HealthCheck("text", lambda home: examine_texts(home.memory.home)),
+    HealthCheck("provider", lambda home: examine_provider(home.memory, home.entries)),
+    HealthCheck("plugins", lambda home: examine_catalog(home.entries, home.memory.selected_providers)),
+    HealthCheck("packages", lambda home: examine_packages(entry.distribution for entry in home.entries)),
 )
 """The checks of an open memory that `memory status` and `doctor` share."""
 
