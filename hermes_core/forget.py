@@ -111,10 +111,10 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         connection.execute('DELETE FROM daily_usage WHERE "user" = ?', (user,))
     for store in stores:
         store.forget(user)
-    kept = {place for part in absent.values() for place in part.folders(memory.home.path)}
+    absent_places = {place for part in absent.values() for place in part.folders(memory.home.path)}
     for folder in folders:
         if folder.is_dir():
-            _delete_folder(memory, folder, kept)
+            _delete_folder(memory, folder, absent_places)
     if rows and db.database.kind == "sqlite":  # a server reuses the space itself
         maintenance.vacuum(db)
     return structs.replace(
@@ -126,12 +126,12 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     )
 
 
-def _delete_folder(memory: Memory, folder: Path, kept: Collection[Path]) -> None:
-    """Delete a folder of a user, without the folders that are kept."""
-    if any(place.is_relative_to(folder) for place in kept):
-        for path in folder.iterdir() if folder not in kept else ():
+def _delete_folder(memory: Memory, folder: Path, exceptions: Collection[Path]) -> None:
+    """Delete a folder of a user, but for the folders in `exceptions`."""
+    if any(place.is_relative_to(folder) for place in exceptions):
+        for path in folder.iterdir() if folder not in exceptions else ():
             if path.is_dir() and not path.is_symlink():
-                _delete_folder(memory, path, kept)
+                _delete_folder(memory, path, exceptions)
             else:
                 memory.inventory.remove({path.relative_to(memory.home.path).as_posix()})
                 path.unlink()

@@ -111,5 +111,5 @@ class Approval:
 
 def named_item(items: Sequence[WaitingItem], handle: str) -> WaitingItem:
     """Return the note or item with this handle. Raise `CuratedMemoryError` if there is none."""
-    found = next((item for item in items if isinstance(item, PartItem) and item.handle == handle), None)
-    return found or named_note([item for item in items if isinstance(item, WaitingNote)], handle)
+    part_item = next((item for item in items if isinstance(item, PartItem) and item.handle == handle), None)
+    return part_item or named_note([item for item in items if isinstance(item, WaitingNote)], handle)

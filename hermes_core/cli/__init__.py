@@ -286,8 +286,8 @@ class Program(Group):
         except HermesError:
             return {}
         commands = {name.removeprefix(FOLDER_PREFIX): name for name in names}
-        taken = {*self.lazy, *self.added(ctx)}
-        return {command: name for command, name in commands.items() if command not in taken}
+        others = {*self.lazy, *self.added(ctx)}
+        return {command: name for command, name in commands.items() if command not in others}
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run as a program, also where a stream is closed or can't hold every script."""

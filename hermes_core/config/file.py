@@ -323,20 +323,20 @@ class _ConfigReader:
 
     def _toolsets(self, pairs: Mapping[str, tuple[int, Any]]) -> dict[str, tuple[str, ...]]:
         """Return the toolsets by platform, also of platforms that only the host knows."""
-        found: dict[str, tuple[str, ...]] = {}
+        toolsets: dict[str, tuple[str, ...]] = {}
         for platform, (at, node) in pairs.items():
             value = self._value(key_of_platform(platform), at, node)
             for toolset in {*(value or ())}.difference(TOOLSETS):
                 self._warn_unknown(toolset, at, TOOLSETS, certain=False, what="toolset")
             if value is not None:
-                found[platform] = tuple(value)
+                toolsets[platform] = tuple(value)
                 if platform not in PLATFORMS:
                     self._warn_unknown(platform, at, PLATFORMS, certain=False, what="platform")
-        return found
+        return toolsets
 
     def _values(self, name: str, pairs: Mapping[str, tuple[int, Any]]) -> dict[str, Any]:
         """Return the values of the block's keys that are set."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         # Providers of Hermes Agent keep settings of their own beside the key that chooses them.
         _, chosen = pairs.get("provider", (0, None))
         shared = name == "memory" and _has_content(chosen) and bool(chosen.value)
@@ -350,8 +350,8 @@ class _ConfigReader:
             value = self._value(known, at, node)
             if value is not None:
                 self.configured.add(known.name)
-                found[key] = tuple(value) if isinstance(value, list) else value
-        return found
+                values[key] = tuple(value) if isinstance(value, list) else value
+        return values
 
     def _unknown_key(self, block: str, key: str, line: int, *, certain: bool) -> None:
         full = f"{block}.{key}"
@@ -437,9 +437,9 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
     """
     path = home.config_yaml
     with locked(path):
-        found = read_utf8(path, ConfigError)
-        parse_config(found)
-        old = found.replace("\r\n", "\n")
+        before = read_utf8(path, ConfigError)
+        parse_config(before)
+        old = before.replace("\r\n", "\n")
         editor, tree = _round_trip(old)
         plain = _plain_data(old) or {}
         # Blocks that share values by an anchor change one by one here, so that the change of another shows below.
@@ -453,7 +453,7 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
                 f"{str(path)!r} can't be changed without harming other values", "edit it by hand"
             )
         if new != old:
-            text = new.replace("\n", "\r\n") if old != found else new  # Notepad wrote it
+            text = new.replace("\n", "\r\n") if old != before else new  # Notepad wrote it
             write_atomic(path, text.encode(), _mode_of(path))
 
 

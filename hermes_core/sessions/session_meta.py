@@ -1,4 +1,4 @@
-"""What is stored with a session beside its messages: prompts, title, marks, counters and values of the host."""
+"""Data of a session beside its messages: prompts, title, marks, counters and values of the host."""
 
 from __future__ import annotations
 
