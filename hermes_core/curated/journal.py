@@ -696,7 +696,7 @@ class NoteJournal:
 
         Return None if the entry was added by hand, or if that change is not in the history any more.
         """
-        find = "instr" if self._database.kind == "sqlite" else "strpos"
+        find = self._database.dialect.position
         rows = self._database.execute(
             f"SELECT before, after, session, provider FROM {self._table}"
             f" WHERE file = (SELECT file FROM {self._table} WHERE id = ?)"

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
+from msgspec import Struct
+
 from hermes_core.errors import DatabaseUnavailable
 
 EngineKind = Literal["sqlite", "postgresql"]
@@ -69,6 +71,23 @@ class Connection(Reader, Protocol):
         """Run one statement with each of several sets of parameters."""
 
 
+class Dialect(Struct, frozen=True):
+    """The words in which the SQL of an engine differs from that of others. Each is put into a statement as it is.
+
+    Attributes:
+        now: Expression for the time of day in epoch seconds, by the clock of the server if there is one.
+        row_lock: Text to append to a SELECT, so that other transactions wait with changes of its rows until this one
+            ends. "" for an engine with only one writer.
+        skip_locked: As `row_lock`, but rows that another transaction has locked are left out.
+        position: Name of the function that returns the place of a text in another one.
+    """
+
+    now: str
+    row_lock: str
+    skip_locked: str
+    position: str
+
+
 class Engine(Protocol):
     """A database that several threads and processes use at once.
 
@@ -82,6 +101,7 @@ class Engine(Protocol):
     """
 
     kind: EngineKind
+    dialect: Dialect
     row_lock: str
     value_errors: tuple[type[Exception], ...]
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage.engine import EngineKind, Statement, run_callbacks
+from hermes_core.storage.engine import Dialect, EngineKind, Statement, run_callbacks
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.inventory import lost_store
@@ -59,6 +59,14 @@ RESTORE = (
 
 Result = TypeVar("Result")
 
+DIALECT = Dialect(
+    # unixepoch('subsec') needs SQLite 3.42.
+    now="((julianday('now') - 2440587.5) * 86400.0)",
+    row_lock="",  # a transaction holds the write lock of the whole file
+    skip_locked="",
+    position="instr",
+)
+
 JournalMode = Literal["auto", "wal", "delete"]
 Synchronous = Literal["NORMAL", "FULL"]
 
@@ -94,7 +102,8 @@ class Database:
     """
 
     kind: EngineKind = "sqlite"
-    row_lock = ""  # a transaction holds the write lock of the whole file
+    dialect = DIALECT
+    row_lock = DIALECT.row_lock
     value_errors: tuple[type[Exception], ...] = (
         sqlite3.IntegrityError,
         sqlite3.InterfaceError,

@@ -28,6 +28,7 @@ from hermes_core.storage.engine import (
     CommitInDoubt,
     CommitUnconfirmed,
     Connection,
+    Dialect,
     EngineKind,
     RowConflict,
     Statement,
@@ -41,6 +42,13 @@ if TYPE_CHECKING:
     import psycopg
 
 Result = TypeVar("Result")
+
+DIALECT = Dialect(
+    now="extract(epoch FROM clock_timestamp())::double precision",
+    row_lock=" FOR UPDATE",
+    skip_locked=" FOR UPDATE SKIP LOCKED",
+    position="strpos",
+)
 
 # Whether statements are prepared on the server: "off" for PgBouncer before 1.21 in transaction mode.
 Prepare = Literal["auto", "off"]
@@ -106,7 +114,7 @@ _TOKEN = re.compile(
 )
 # Not those of the server itself, in which nobody may make tables.
 _SCHEMA_NAME = re.compile(r"(?!pg_|information_schema\Z)[a-z_][a-z0-9_]{0,62}")
-_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::double precision"
+_CLOCK = f"SELECT {DIALECT.now}"
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|NEXTVAL|CREATE|DROP|ALTER)\b", re.IGNORECASE)
 
 
@@ -281,7 +289,8 @@ class PostgresDatabase:
     """
 
     kind: EngineKind = "postgresql"
-    row_lock = " FOR UPDATE"
+    dialect = DIALECT
+    row_lock = DIALECT.row_lock
     exists = True
 
     def __init__(
