@@ -75,7 +75,7 @@ DOCUMENTED: dict[str, str] = {
     "sessions.home_store": "Moving open_sessions",
     "curated.places": "NoteFile NotePlace NoteText NotesChanged fingerprint",
     "curated.origins": "NoteOrigin NoteOrigins OriginTable UNKNOWN entry_hash",
-    "storage.engine": "CommitInDoubt CommitUnconfirmed Connection Engine EngineKind RowConflict Statement TransactionAborted "
+    "storage.engine": "CommitInDoubt CommitUnconfirmed Connection Dialect Engine EngineKind RowConflict Statement TransactionAborted "
     "run_callbacks",
     "sessions.search.protocol": "CHANGES_KEY Coverage DIMENSION_KEY HAS_TEXT INT8_SCALE LAST_ID_KEY MAX_NEAREST MIN_COVERAGE "
     "Nearness OtherModel PROGRESS_KEY SearchEngine SearchIndex Surroundings Vector VectorIndex VectorStore",
