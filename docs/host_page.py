@@ -52,10 +52,10 @@ SUBJECTS = (
     Subject(
         "stores",
         "Notes and past sessions",
-        "The stores behind a memory. `Memory.curated` is a `MemoryStore`. `Memory.sessions` is a "
+        "The stores behind a memory. `Memory.curated` is a `Notes`. `Memory.sessions` is a "
         "`hermes_core.sessions.session_store.SessionStore`, whose name a program needs for annotations only; its "
         "attributes `past`, `turns` and `meta` are the other three.",
-        ("MemoryStore", "SessionStore", "PastSessions", "TurnStore", "SessionMeta", "open_notes"),
+        ("Notes", "SessionStore", "PastSessions", "TurnStore", "SessionMeta", "open_notes"),
     ),
     Subject(
         "agent",

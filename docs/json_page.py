@@ -66,7 +66,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.cli.settings import Setting
     from hermes_core.cli.verify import VerifiedRecord
     from hermes_core.contract.extensions import PartItem
-    from hermes_core.curated.journal import NoteVersion
+    from hermes_core.curated.history import NoteVersion
     from hermes_core.forget import ForgetReport
     from hermes_core.health.storage import StorageStatus
     from hermes_core.importers.run import ImportResult

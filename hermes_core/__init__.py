@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Turn,
     )
     from hermes_core.conversation import Conversation, OpenTurn, ToolResult
-    from hermes_core.curated.store import MemoryStore
+    from hermes_core.curated.store import Notes
     from hermes_core.errors import HermesError
     from hermes_core.home import HermesHome
     from hermes_core.loader.catalog import discover_providers
@@ -50,7 +50,7 @@ _MODULES = {
         "Query Recall RecallItem Session SessionSwitch ToolCall Turn"
     ),
     "conversation": "Conversation OpenTurn ToolResult",
-    "curated.store": "MemoryStore",
+    "curated.store": "Notes",
     "errors": "HermesError",
     "home": "HermesHome",
     "loader.catalog": "discover_providers",
@@ -79,9 +79,9 @@ __all__ = [
     "Memory",
     "MemoryManager",
     "MemoryProvider",
-    "MemoryStore",
     "MemoryWrite",
     "Message",
+    "Notes",
     "OpenTurn",
     "Query",
     "Recall",

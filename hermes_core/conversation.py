@@ -133,8 +133,8 @@ class Conversation:
             SessionError: A turn with this id is finished, or belongs to another conversation, or there is no such origin.
             DatabaseUnavailable: The session or the turn could not be stored.
         """
-        # On a server, one look at the notes and at what waits for the providers is enough for a turn.
-        with self.memory.curated.of(self.session).reading(), self.memory.manager.reading():
+        # On a server, one look at what waits for the providers is enough for a turn.
+        with self.memory.manager.reading():
             begun = self.prepare_turn(
                 text,
                 turn_id=turn_id,
@@ -468,11 +468,10 @@ class OpenTurn:
             SessionError: The turn was cancelled, has expired, or was undone.
             DatabaseUnavailable: The turn could not be stored.
         """
-        with self._memory.curated.of(self._session).reading(), self._memory.manager.reading():
+        with self._memory.manager.reading():
             return self._finish(answer, native, at, warm)
 
     def _finish(self, answer: Content, native: object, at: float | None, warm: bool) -> Turn:
-        # In one round trip with the notes.
         context = self._memory.sessions.turns.ask_context(self._session.id, self._session.owner, origin=True)
         stored = self._open_turns.get(self.id)
         # Another process may have added messages to the turn.

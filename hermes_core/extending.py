@@ -48,7 +48,7 @@ DOCUMENTED: dict[str, str] = {
     "safety.terminal": "counted escape_controls escape_hidden hanging",
     "storage.verdicts": "CONTEXT_FILES MAX_FILE_CHARS ScannedText Verdicts find_context_file read_for_prompt",
     "safety.json_size": "JsonTooLarge parse_json",
-    # Values that methods of `Memory`, `MemoryStore`, `SessionStore` and the functions of `hermes_core` take and return.
+    # Values that methods of `Memory`, `Notes`, `SessionStore` and the functions of `hermes_core` take and return.
     "curated.document": "FlaggedEntry NotesUsage entry_fault entry_handle join_entries measure normalize_entry split_entries "
     "split_threat",
     "curated.edits": "Operation",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import shutil
@@ -13,11 +12,12 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from hermes_core.contract.values import Session, parse_outside_id
-from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.curated.store import TARGETS, NoteHooks, Notes
 from hermes_core.errors import SessionError
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
 from hermes_core.sessions import maintenance
+from hermes_core.sessions.home_store import place_of
 
 
 class ForgetReport(Struct, frozen=True):
@@ -67,45 +67,42 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         'SELECT id, message_count FROM sessions WHERE "user" = ? ORDER BY last_active DESC', (user,)
     ).fetchall()
     speaker = _session_of(memory, user, [row["id"] for row in rows])
-    notes = MemoryStore(
+    own = Notes(
         memory.home,
-        per_user=True,
-        on_write=memory.manager.on_memory_write,
-        provider=lambda: memory.selected,
-        database=memory.shared_database,
-        in_files=memory.shared_database is None,
+        memory.sessions.database,
+        structs.replace(memory.curated.settings, per_user=True, enabled=TARGETS),
+        NoteHooks(on_write=memory.manager.on_memory_write, provider=lambda: memory.selected),
+        place=place_of(memory.home, memory.config),
+    ).of(speaker)
+    folders = [path for path in memory.home.path.glob(f"*/users/{file_name_of(user)}") if path.is_dir()]
+    count = sum(len(own.entries(target)) for target in TARGETS if _is_of_user(own, target))
+    stored = bool(folders) or user in own.owners()
+    report = ForgetReport(
+        user, len(rows), sum(row["message_count"] for row in rows), notes=count, provider=memory.selected
     )
-    with contextlib.closing(notes):
-        own = notes.of(speaker)
-        folders = [path for path in memory.home.path.glob(f"*/users/{file_name_of(user)}") if path.is_dir()]
-        count = sum(len(own.entries(target)) for target in TARGETS if _is_of_user(own, target))
-        stored = bool(folders) or user in notes.owners()
-        report = ForgetReport(
-            user, len(rows), sum(row["message_count"] for row in rows), notes=count, provider=memory.selected
-        )
-        if not (rows or stored):
-            raise SessionError(f"nothing is stored of {user!r}", _known_users(memory))
-        # Data of an extension that is missing or broken stays: only the extension knows what is the user's.
-        stores = memory.parts.stores.values()
-        absent = {
-            part.name: part
-            for part in memory.parts.absent
-            for place in part.folders(memory.home.path)
-            if any(place.is_relative_to(folder) for folder in folders)
-        }
-        unerased = [
-            f"the {part.name} of {user}, who is not erased: {memory.parts.fact(part)}; {memory.parts.remedy(part)}, and "
-            "forget the user again"
-            for part in absent.values()
-        ]
-        if dry_run:
-            return structs.replace(report, remaining=tuple(unerased))
-        turns = sum(_forget_session(memory, dataclasses.replace(speaker, id=row["id"])) for row in rows)
-        for target in TARGETS:
-            if stored and _is_of_user(own, target):
-                own.reset(target, session=speaker)
-        own.prune()
-        own.delete()
+    if not (rows or stored):
+        raise SessionError(f"nothing is stored of {user!r}", _known_users(memory))
+    # Data of an extension that is missing or broken stays: only the extension knows what is the user's.
+    stores = memory.parts.stores.values()
+    absent = {
+        part.name: part
+        for part in memory.parts.absent
+        for place in part.folders(memory.home.path)
+        if any(place.is_relative_to(folder) for folder in folders)
+    }
+    unerased = [
+        f"the {part.name} of {user}, who is not erased: {memory.parts.fact(part)}; {memory.parts.remedy(part)}, and "
+        "forget the user again"
+        for part in absent.values()
+    ]
+    if dry_run:
+        return structs.replace(report, remaining=tuple(unerased))
+    turns = sum(_forget_session(memory, dataclasses.replace(speaker, id=row["id"])) for row in rows)
+    for target in TARGETS:
+        if stored and _is_of_user(own, target):
+            own.reset(target, session=speaker)
+    own.prune()
+    own.delete()
     with db.transaction() as connection:
         connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
         connection.execute('DELETE FROM daily_usage WHERE "user" = ?', (user,))
@@ -187,9 +184,9 @@ def _forget_session(memory: Memory, session: Session) -> int:
     return len(turns)
 
 
-def _is_of_user(store: MemoryStore, target: str) -> bool:
+def _is_of_user(store: Notes, target: str) -> bool:
     """Return True if this target is a file of the user's own, and not one that all users share."""
-    return store.journal_key("user" if target == "user" else "memory").startswith("users/")
+    return store.key("user" if target == "user" else "memory").startswith("users/")
 
 
 def _known_users(memory: Memory) -> str:

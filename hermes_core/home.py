@@ -132,11 +132,6 @@ class HermesHome(Struct, frozen=True):
         return self.folder_of(owner) / "USER.md" if owner else self.user_md
 
     @property
-    def journal_db(self) -> Path:
-        """Every change of the notes, for history and undo."""
-        return self.memories / "journal.db"
-
-    @property
     def state_db(self) -> Path:
         """Every message of every session."""
         return self.path / "state.db"

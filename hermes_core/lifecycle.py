@@ -14,7 +14,7 @@ from typing import Unpack, get_args
 
 from hermes_core.config import Config
 from hermes_core.contract.values import AgentContext, EndReason, Session, SessionFields, SessionSwitch
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.errors import OutboxError, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
@@ -43,7 +43,7 @@ class MemorySessions:
     home: HermesHome
     config: Config
     sessions: SessionStore
-    curated: MemoryStore
+    curated: Notes
     manager: MemoryManager
     origins: OriginLedger
     problem_log: ProblemLog
@@ -294,7 +294,7 @@ class MemorySessions:
         was built while notes on a server could not be read. What the model wrote so far may follow a note of low origin,
         so that the session counts as having read it.
         """
-        notes = self.curated.of(session)
+        notes = self.curated.of(session).read()
         origin = notes.outdated_origin(prompt)
         if origin is not None:
             self.origins.note_read(session, origin)

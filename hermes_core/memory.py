@@ -18,14 +18,14 @@ from msgspec import structs
 
 from hermes_core.config import Config, load_config, override_config
 from hermes_core.config.keys import COMPOSITE, RecallConfig, TelemetryConfig
-from hermes_core.config.profile import ProfileField, parse_profile_fields
 from hermes_core.contract.values import Field, Session, SessionFields
 from hermes_core.conversation import Conversation
 from hermes_core.curated.project import Repository, repository_of
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import NoteHooks, Notes
+from hermes_core.curated.stored import NoteSettings
 from hermes_core.curated.tool import CuratedProvider
 from hermes_core.errors import ConfigError, ProviderError, ProviderUnavailable
-from hermes_core.home import HermesHome, expanded
+from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import ProviderEntry, ProviderState
@@ -41,10 +41,10 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.origins import OriginLedger
 from hermes_core.outbox.recovery import outbox_of_home
 from hermes_core.problems import ProblemLog
-from hermes_core.sessions.home_store import open_sessions
+from hermes_core.sessions.home_store import open_sessions, place_of
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
-from hermes_core.storage.inventory import Inventory
+from hermes_core.storage.inventory import STATE_DB, Inventory
 from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import Telemetry
 from hermes_core.turn import MemoryTurns
@@ -173,27 +173,19 @@ class Memory(MemoryTurns):
             tracer=self.tracer,
             refuse_local=_local_refusal(config),
         )
-        base = config.memory.shared_base
-        self.curated = MemoryStore(
+        self.curated = Notes(
             home,
-            memory_char_limit=config.memory.memory_char_limit,
-            user_char_limit=config.memory.user_char_limit,
-            memory_enabled=config.memory.memory_enabled,
-            user_profile_enabled=config.memory.user_profile_enabled,
-            per_user=config.memory.per_user,
-            shared_base=home.path / expanded(base) if base else None,
-            trust=config.memory.trust,
-            accepted_origins=config.memory.accepted_origins,
-            profile_fields=_profile_fields(config),
+            self.sessions.database,
+            NoteSettings.of(home, config),
+            NoteHooks(
+                self.manager.filter_write,
+                self.manager.suppresses_local_writes,
+                self.manager.on_memory_write,
+                lambda: self._external if self._taken else self.selected,
+            ),
             project=_repository(config, folder),
-            project_char_limit=config.memory.project_char_limit,
-            filter_write=self.manager.filter_write,
-            suppresses=self.manager.suppresses_local_writes,
-            on_write=self.manager.on_memory_write,
-            provider=lambda: self._external if self._taken else self.selected,
-            database=self.shared_database,
-            in_files=self.shared_database is None,
-            mirror=config.memory.mirror,
+            place=place_of(home, config),
+            lost_at=self.inventory.accepted(STATE_DB),
         )
         self.loaded: dict[str, LoadedProvider] = {}
         self.problem_log = ProblemLog(
@@ -227,7 +219,7 @@ class Memory(MemoryTurns):
                 self._load(name)
             # Changes of the notes that a crash left out; rows of `outbox.db` that can't be read yet go first.
             if self._taken and not self.manager.outbox.held_back:
-                self.problem_log.read("notes for the provider", self.curated.enqueue_missing, 0)
+                self.problem_log.read("notes for the provider", self.curated.tell_removals, None)
             undo.pop_all()
         extras = [loaded.extras for loaded in self.loaded.values() if loaded.extras is not NO_EXTRAS]
         self.extras: ProviderExtras = (
@@ -296,7 +288,6 @@ class Memory(MemoryTurns):
         self.at_close.close()
         self.sessions.database.shorten_waits()
         self.manager.shutdown_all(max(until - time.monotonic(), min(timeout, 1.0)))
-        self.curated.close()
         self.sessions.close()
         self.inventory.record()
         self.parts.record()
@@ -387,13 +378,6 @@ def _configured_deadlines(config: Config) -> dict[str, float]:
 def _repository(config: Config, folder: str | os.PathLike[str] | None) -> Repository | None:
     """Return the repository of the working folder if the config wants notes on it."""
     return None if config.memory.project == "off" else repository_of(Path(folder or "."))
-
-
-def _profile_fields(config: Config) -> tuple[ProfileField, ...]:
-    try:
-        return parse_profile_fields(config.memory.profile_fields)
-    except ValueError as exc:
-        raise ConfigError(f"memory.profile_fields: {exc}", "correct it in config.yaml") from exc
 
 
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:

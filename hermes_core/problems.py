@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from hermes_core.config import Config
 from hermes_core.contract.values import Session
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
+from hermes_core.curated.stored import StoredNotes
 from hermes_core.errors import MemoryConflict, OutboxError, ProviderError, StorageError
 from hermes_core.loader.extensions import Extensions, unmet_keys
 from hermes_core.loader.load import LoadedProvider
@@ -45,7 +46,7 @@ class ProblemLog:
         config: Config,
         *,
         sessions: SessionStore,
-        curated: MemoryStore,
+        curated: Notes,
         manager: MemoryManager,
         extensions: Extensions,
         parts: HomeParts,
@@ -111,25 +112,23 @@ class ProblemLog:
         """Return all problems. `session` is a result of `Memory.complete`, of the user whose notes are checked."""
         # Functions that the providers used and that have no effect in this host.
         late = [warning for loaded in self._loaded.values() for warning in loaded.late_warnings()]
-        notes = self._curated.of(session)
-        with notes.reading():
-            return [*map(redact, late), *self.of_turn(notes, all_users=True)]
+        return [*map(redact, late), *self.of_turn(self._curated.of(session).read())]
 
-    def of_turn(self, notes: MemoryStore, *, all_users: bool = False) -> list[str]:
+    def of_turn(self, notes: StoredNotes, owner: str | None = None) -> list[str]:
         """Return the problems that every turn repeats until they are gone.
 
         Args:
             notes: The notes of the session.
-            all_users: True to look at the notes of all users too. There may be thousands.
+            owner: `Session.owner` whose stores are looked at; None for those of all users, of whom there may be thousands.
         """
         lost = []
-        for store in self._inventory.lost(None if all_users else notes.folder):
+        for store in self._inventory.lost(owner):
             # If the sessions and notes are on a server, their earlier files may be moved away.
             if not (self._on_server and store.is_replaced_by_server):
                 lost.append(str(store))
         problems = list(map(str, self.load_errors.values()))
         # A look at all extensions imports them, which a turn does not wait for.
-        extensions = self._extensions.problems() if all_users else self._extensions.met_problems
+        extensions = self._extensions.problems() if owner is None else self._extensions.met_problems
         problems += [*lost, *self._observer_problems, *extensions, *self._parts.problems()]
         problems += self._unmet
         failures = (*self.failures.values(), *self._extension_problems.values())
@@ -138,16 +137,12 @@ class ProblemLog:
             if failure and not any(store in failure for store in lost):
                 problems.append(failure)
         search = self.read("past sessions", lambda: self._sessions.past.problem, "")
-        unreadable = notes.problems()
-        problems += filter(None, (search, self._sessions.past.vector_fault, *map(str, unreadable.values())))
+        problems += filter(
+            None, (search, self._sessions.past.vector_fault, *map(str, notes.problems.values()))
+        )
         problems += notes.base_problems()
         if fault := self._verdicts.fault:
             problems.append(str(fault))
-        origins = notes.origins.read().fault
-        # Of a server that is down, the notes themselves tell.
-        told = self._on_server and bool(unreadable)
-        if origins and not (told or any(store in origins for store in lost)):
-            problems.append(origins)
         for problem in self._manager.problems():
             # A damaged state.db is reported once, although the provider's writes stand in it as well.
             if not any(earlier in problem for earlier in problems):
@@ -192,6 +187,7 @@ class ProblemLog:
     def _has_own_texts(self) -> bool:
         """Return True if the person at home has notes, or items of a part such as skills."""
         with contextlib.suppress(MemoryConflict):
-            if any(self._curated.entries(target) for target in self._curated.enabled_targets):
+            stored = self._curated.read()
+            if any(stored.entries(target) for target in stored.files):
                 return True
         return self._parts.has_items_at_home()

@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from hermes_core.contract.values import Message, Origin, Query, Recall, Session, ToolCall, Turn
-from hermes_core.curated.store import DataNote, MemoryStore
+from hermes_core.curated.stored import DataNote, StoredNotes
 from hermes_core.curated.tool import MEMORY_SCHEMA, call_memory_tool
 from hermes_core.errors import StorageError
 from hermes_core.lifecycle import SHARED_NOTES_KEY, MemorySessions
@@ -180,16 +180,12 @@ class MemoryTurns(MemorySessions):
     @traced
     def collect_recall(self, pending: BegunTurn) -> TurnRecall:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
-        notes = self.curated.of(pending.session)
-        with notes.reading():
-            return self._collect_recall(pending, notes)
-
-    def _collect_recall(self, pending: BegunTurn, store: MemoryStore) -> TurnRecall:
         query, session = pending.query, pending.session
+        stored = self.curated.of(session).read()
         recall = self.manager.collect_recall(pending.take_calls())
         prompt = self.manager.frozen_system_prompt(session)
         seen = SeenTexts([prompt, *map(itemgetter("content"), query.recent)])
-        notes, updates, pending.updates = self._notes_of_turn(pending, store)
+        notes, updates, pending.updates = self._notes_of_turn(pending, stored)
         seen.add(map(attrgetter("entry"), notes))
         answered, recall = recall, seen.without_repeats(recall)
         past = self.problem_log.read(
@@ -207,11 +203,11 @@ class MemoryTurns(MemorySessions):
         self.origins.begin(pending)
         # In the first turn of a session only: it looks through the home, or asks a server.
         sharing = self.problem_log.of_first_turn(session) if pending.is_first else []
-        problems = (*self.problem_log.of_turn(store), *sharing, *seen.left_out)
+        problems = (*self.problem_log.of_turn(stored, session.owner), *sharing, *seen.left_out)
         return TurnRecall(recall, tuple(filter(itemgetter(1), parts)), problems, pending.origin)
 
     def _notes_of_turn(
-        self, pending: BegunTurn, notes: MemoryStore
+        self, pending: BegunTurn, notes: StoredNotes
     ) -> tuple[list[DataNote], str, frozenset[str]]:
         """Return the notes that a turn gets as data, the changes that its frozen prompt does not show, and all their texts."""
         session = pending.session
@@ -430,7 +426,7 @@ class MemoryTurns(MemorySessions):
                 self.manager.initialize_all(session)
                 answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
         if name == MEMORY_SCHEMA["name"]:
-            self.inventory.record_after(self.curated.of(session).store_files)
+            self.inventory.record_after([self.home.state_db])
         self.origins.add_answer(session, answer, reading.result)
         reading.result = lowest([reading.result, *([] if earlier is None else [earlier])])
         return answer
@@ -455,9 +451,8 @@ class MemoryTurns(MemorySessions):
         arguments = {name: value for name, value in arguments.items() if value}
         session = self.complete(session or self.local_session)
         if by_person:
-            notes = self.curated.of(session)
-            answer = call_memory_tool(notes, arguments, session)
-            self.inventory.record_after(notes.store_files)
+            answer = call_memory_tool(self.curated.of(session), arguments, session)
+            self.inventory.record_after([self.home.state_db])
         else:
             answer = self.call_tool(session, "memory", arguments)
         result: dict[str, Any] = json.loads(answer)
@@ -510,7 +505,7 @@ class MemoryTurns(MemorySessions):
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
         query, session, calls = pending.query, pending.session, pending.take_calls()
         since, until = (self._moment(bound, query.now) for bound in (after, before))
-        notes = self.curated.of(session)
+        notes = self.curated.of(session).read()
         entries, data = notes.shown_entries(), notes.recalled_notes()
         seen = SeenTexts([*entries, *(note.entry for note in data)])
         hits = [RecallHit("memory", True, entry) for entry in entries]
@@ -523,7 +518,7 @@ class MemoryTurns(MemorySessions):
             )
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.monotonic() - calls.began) * 1000, 3)
-        problems = (*self.problem_log.of_turn(notes), *seen.left_out)
+        problems = (*self.problem_log.of_turn(notes, session.owner), *seen.left_out)
         report = RecallReport(query.text, tuple(hits), tokens, elapsed, problems)
         # A host may give it to the model, which then has read it.
         self.origins.note_read(session, report.origin)

@@ -15,7 +15,7 @@ import msgspec
 from hermes_core.config import Config
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Refused, Session
 from hermes_core.curated.document import entry_handle
-from hermes_core.curated.store import DataNote
+from hermes_core.curated.stored import DataNote
 from hermes_core.manager.prefetch import (
     CHARS_PER_TOKEN,
     PendingRecall,

@@ -18,7 +18,7 @@ from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.contract.values import MemoryWrite, Session, ToolCall
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.errors import BackendRefused, DatabaseUnavailable, HermesError, MemoryConflict, SkillError
 from hermes_core.kit import ToolBox, tool
@@ -178,7 +178,7 @@ def failing(*_arguments: object, **_named: object) -> Any:
 
 
 def test_no_answer_of_a_tool_holds_a_secret(hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore(hermes_home)
+    store = Notes(hermes_home)
     monkeypatch.setattr(store, "write", failing)
     add = {"action": "add", "target": "user", "content": "Mel"}
     assert_redacted(call_memory_tool(store, add, SESSION))
@@ -194,10 +194,10 @@ def test_a_refused_mirror_and_a_refused_suppressed_write_hold_no_secret(hermes_h
     def refuse(write: MemoryWrite, session: Session) -> None:
         raise DatabaseUnavailable(ANSWER, ANSWER)
 
-    store = MemoryStore(hermes_home, on_write=refuse)
+    store = Notes(hermes_home, on_write=refuse)
     assert_redacted(store.add("user", "Mel")["warning"])
     store.close()
-    suppressed = MemoryStore(hermes_home, on_write=refuse, suppresses=lambda target: True)
+    suppressed = Notes(hermes_home, on_write=refuse, suppresses=lambda target: True)
     assert_redacted(suppressed.add("user", "Mel"))
     suppressed.close()
 
@@ -220,10 +220,10 @@ def test_no_answer_of_the_mcp_server_holds_a_secret(
         assert_redacted(tools.call("notes_find", {}))
         assert_redacted(tools.call("recall", {"query": "Where do we deploy?"}))
         conflict = MemoryConflict(ANSWER, ANSWER)
-        monkeypatch.setattr(MemoryStore, "problems", lambda self: {"user": conflict, "memory": conflict})
+        monkeypatch.setattr(Notes, "problems", lambda self: {"user": conflict, "memory": conflict})
         for uri in tools.resources():
             assert_redacted(tools.read_resource(uri))
-        monkeypatch.setattr(MemoryStore, "entries", failing)
+        monkeypatch.setattr(Notes, "entries", failing)
         assert_redacted(shown_entries(memory.curated, "user"))
         assert_redacted(MemoryFiles(memory, SESSION).call({"command": "view", "path": "/memories/USER.md"}))
 

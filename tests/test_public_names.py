@@ -21,7 +21,7 @@ PROMISED = [
     "Recall",
     "Availability",
     "MemoryManager",
-    "MemoryStore",
+    "Notes",
     "load_provider",
     "discover_providers",
     "HermesHome",

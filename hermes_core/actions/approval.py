@@ -9,7 +9,8 @@ from hermes_core.config import set_value
 from hermes_core.contract.extensions import PartItem
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
 from hermes_core.curated.document import entry_handle
-from hermes_core.curated.store import DataNote, MemoryStore
+from hermes_core.curated.store import Notes
+from hermes_core.curated.stored import DataNote
 from hermes_core.curated.waiting import (
     WaitingNote,
     accept_notes,
@@ -33,7 +34,7 @@ class Approval:
         accepted_origins: The origins that this approval accepts always.
     """
 
-    def __init__(self, memory: Memory, store: MemoryStore, session: Session) -> None:
+    def __init__(self, memory: Memory, store: Notes, session: Session) -> None:
         self.store = store
         self.parts = {name: part.items(session.owner) for name, part in memory.parts.stores.items()}
         self.accepted_origins: list[str] = []

@@ -12,23 +12,22 @@ from msgspec import Struct
 from hermes_core.actions.notes import session_of_user
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import join_entries, parse_note_file
-from hermes_core.curated.note_places import owner_of_folder
-from hermes_core.curated.origins import UNKNOWN, NoteOrigins, entry_hash
-from hermes_core.curated.places import NoteFile
-from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.curated.origins import UNKNOWN, entry_hash, read_origins, write_origins
+from hermes_core.curated.places import owner_of_folder
+from hermes_core.curated.store import TARGETS, Notes
+from hermes_core.curated.view import NoteView
 from hermes_core.errors import CuratedMemoryError, MemoryConflict
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
-from hermes_core.storage.inventory import ORIGINS
 
 # Folders of a `memories` folder that may hold notes.
 _PROJECTS, _USERS = "projects", "users"
 
 
-def keep_text(memory: Memory, store: MemoryStore, target: MemoryTarget, text: str) -> Path:
+def keep_text(memory: Memory, store: Notes, target: MemoryTarget, text: str) -> Path:
     """Write what a person wrote and what could not be stored beside the notes, and return the file."""
-    path = memory.home.memories / store.journal_key(target)
+    path = memory.home.memories / store.key(target)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     place = path.with_name(f"{path.name}.mine.{stamp}")
     number = 1
@@ -47,7 +46,7 @@ class NotesFile(Struct, frozen=True):
 
     key: str
     target: MemoryTarget
-    store: MemoryStore
+    store: Notes
     session: Session
 
 
@@ -77,20 +76,16 @@ def export_note_files(
     _refuse_own_folder(memory, folder)
     owners = [*([user] if user else [""]), *(memory.curated.owners() if all_users else ())]
     counts: dict[str, int] = {}
-    origins: dict[Path, set[str]] = {}
     for notes in [notes for owner in owners for notes in _notes_of(memory, owner, alone=owner == user)]:
-        entries, path = notes.store.entries(notes.target), folder / notes.key
+        stored, path = notes.store.read(), folder / notes.key
+        entries = stored.entries(notes.target)
         if entries or path.exists():
             ensure_folder(path.parent)
             write_atomic(path, join_entries(entries).encode("utf-8"), PRIVATE_FILE)
             counts[notes.key] = len(entries)
         beside = folder if notes.target == "project" else path.parent
-        origins.setdefault(beside, set()).update(map(entry_hash, entries))
-        table = notes.store.origins.read()
-        if table.fault:
-            raise MemoryConflict(table.fault)
-        known = {key: origin for key, origin in table.entries.items() if key in origins[beside]}
-        _write_origins(beside / ORIGINS, known, anew=notes.target == "memory")
+        file = stored.files.get(notes.target)
+        write_origins(beside, file.notes if file else (), anew=notes.target == "memory")
     return counts
 
 
@@ -110,8 +105,7 @@ def import_note_files(
         CuratedMemoryError: There is no such file, or one can't be read.
         StorageError: The notes can't be written.
     """
-    if memory.shared_database is None:
-        _refuse_own_folder(memory, folder)
+    _refuse_own_folder(memory, folder)
     files = list(_files_in(memory, folder, user))
     if all_users:
         for path in sorted((folder / _USERS).glob("*")):
@@ -128,17 +122,13 @@ def _import(folder: Path, notes: NotesFile, text: str) -> ImportedFile:
     store, target = notes.store, notes.target
     base = store.entries(target)
     beside = folder if target == "project" else (folder / notes.key).parent
-    table = NoteOrigins(beside / ORIGINS).read()
-    here = set(map(entry_hash, base))
-    written = [entry_hash(entry) for entry in parse_note_file(text.encode("utf-8")).entries]
-    new = dict.fromkeys(key for key in written if key not in here)
-    # Before the notes: after a crash no text of a page may pass for a person's.
-    store.origins.merge(
-        dict.fromkeys(new, UNKNOWN)
-        if table.fault
-        else {key: table.entries[key] for key in new if key in table.entries}
-    )
-    return ImportedFile(notes.key, store.edit(target, text, base, session=notes.session, action="import"))
+    try:
+        origins = read_origins(beside)
+    except MemoryConflict:  # no text of a page may pass for a person's
+        written = parse_note_file(text.encode("utf-8")).entries
+        origins = {entry_hash(entry): UNKNOWN for entry in written}
+    result = store.edit(target, text, base, session=notes.session, action="import", origins=origins)
+    return ImportedFile(notes.key, result)
 
 
 def _notes_of(memory: Memory, owner: str, *, alone: bool) -> Iterator[NotesFile]:
@@ -169,19 +159,11 @@ def _files_in(memory: Memory, folder: Path, owner: str, *, alone: bool = True) -
 
 
 def _text_of(path: Path) -> str:
-    file = NoteFile(path)
-    data = file.read()
+    view = NoteView(path)
+    data = view.read() or b""
     if conflict := parse_note_file(data).conflict:
-        raise file.unreadable(conflict, "save it as UTF-8 text")
+        raise view.unreadable(conflict, "save it as UTF-8 text")
     return data.decode("utf-8")
-
-
-def _write_origins(path: Path, origins: dict[str, Any], *, anew: bool) -> None:
-    """Write origins beside exported files; `anew` for the first file of a folder."""
-    if anew:
-        path.unlink(missing_ok=True)
-    if origins:
-        NoteOrigins(path).merge(origins)
 
 
 def _refuse_own_folder(memory: Memory, folder: Path) -> None:

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, parse_outside_id
 from hermes_core.curated.document import entry_handle
-from hermes_core.curated.journal import NoteVersion
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.history import NoteVersion
+from hermes_core.curated.stored import StoredNotes
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import as_origin
@@ -71,13 +71,12 @@ class ShownNote(Struct, frozen=True):
     pinned: bool = False
 
 
-def notes_with_origins(curated: MemoryStore, target: MemoryTarget, entries: Iterable[str]) -> list[ShownNote]:
+def notes_with_origins(curated: StoredNotes, target: MemoryTarget, entries: Iterable[str]) -> list[ShownNote]:
     """Return these entries of a file with their origins."""
-    table = curated.origins.read()
     waiting = {note.entry for note in curated.waiting_notes() if note.target == target}
     notes = []
     for entry in entries:
-        known = table.of(entry)
+        known = curated.origin_of(entry)
         notes.append(
             ShownNote(
                 entry,
@@ -165,7 +164,7 @@ def restore_version(memory: Memory, session: Session, change: int) -> NoteResult
 
 
 def source_of_change(change: NoteVersion) -> str:
-    """Return who or what the new entries of a change come from; "" for a removal, and if an earlier version made it."""
+    """Return who or what the new entries of a change come from; "" for a removal."""
     if change.action == "edit":
         return ORIGIN_NAMES["person"]
     origins = [write.metadata.get("origin") for write in change.writes if write.content]

@@ -53,9 +53,9 @@ def explained_turn(memory: Memory, session: Session, turn_id: str) -> StoredTurn
 
 def _notes(memory: Memory, session: Session) -> dict[str, str]:
     """Return the notes of a user by their handles."""
-    notes = memory.curated.of(session)
+    notes = memory.curated.of(session).read()
     texts: dict[str, str] = {}
-    for target in notes.enabled_targets:
+    for target in notes.files:
         try:
             texts |= {entry_handle(entry): entry for entry in notes.entries(target)}
         except MemoryConflict:  # `memory status` says what is wrong with the file

@@ -121,7 +121,7 @@ def allow(
 def _allow_note(verdicts: Verdicts, home: HermesHome, text: str, user: str) -> Verdict:
     """Allow an entry that is withheld, by its short name, or a text that the scan flags."""
     with open_memory(home, provider="") as opened:
-        flagged = opened.curated.of(session_of_user(opened, user)).flagged()
+        flagged = opened.curated.of(session_of_user(opened, user)).read().flagged()
     entry = next((one.entry for one in flagged if one.handle == text), text)
     if verdicts.scan(entry) is None:
         raise Failure(f"the scan finds nothing in {entry_handle(entry)}, so it needs no permission")
@@ -163,7 +163,7 @@ def _trust(verdicts: Verdicts, folder: Path) -> Verdict:
 def _record(home: HermesHome, decision: str, verdict: Verdict) -> None:
     """Record the decision in the chain that `hermes-memory verify` checks."""
     with open_memory(home, provider="") as opened:
-        opened.curated.record(decision, verdict.hash, what=verdict.kind)
+        opened.curated.changes.record(decision, verdict.hash, what=verdict.kind)
 
 
 def _read(path: Path) -> str:

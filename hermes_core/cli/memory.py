@@ -40,7 +40,7 @@ from hermes_core.config import load_config, set_value
 from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Session
 from hermes_core.curated.edits import preview
-from hermes_core.curated.journal import NoteVersion
+from hermes_core.curated.history import NoteVersion
 from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.kit.cli import confirm, limit_option, yes_option
 from hermes_core.memory import Memory
@@ -74,16 +74,16 @@ def show_notes(opened: Memory, session: Session, with_origin: bool) -> None:
 
     With --origin every entry is printed, also those that wait for hermes-memory review.
     """
-    curated = opened.curated.of(session)
-    broken = curated.problems()
-    stores = {target: curated.entries(target) for target in curated.enabled_targets if target not in broken}
+    curated = opened.curated.of(session).read()
+    broken = curated.problems
+    stores = {target: curated.entries(target) for target in curated.files if target not in broken}
     withheld = curated.flagged()
     notes = {target: notes_with_origins(curated, target, entries) for target, entries in stores.items()}
     waiting = [note.origin for of_target in notes.values() for note in of_target if note.waits]
     if with_origin:
         print_result(notes, lambda: _print_origins(notes))
     else:
-        text = curated.take_snapshot().render()
+        text = curated.snapshot().render()
         nothing = "Nothing is remembered yet." if stores else "Curated memory is switched off in config.yaml."
         if withheld:
             nothing = "Nothing of what is remembered is shown to the model."
@@ -196,13 +196,11 @@ def restore_notes(opened: Memory, session: Session, change: int) -> None:
 @click.pass_context
 def status(ctx: click.Context) -> None:
     """Say what memory there is and whether it works. Exits with 3 when something configured does not."""
-    from hermes_core.health.status import forget_earlier_notes, status_of
+    from hermes_core.health.status import status_of
 
     home = home_of(ctx)
     report = status_of(home)
     print_result(report, lambda: _show_status(report))
-    if not wants_json():
-        forget_earlier_notes(home, report)
     finish(ctx, report.problems)
 
 
@@ -300,9 +298,6 @@ def _status_rows(report: Status) -> Iterator[tuple[object, ...]]:
         review = "hermes-memory review confirms or rejects them" if waiting.count else ""
         of_users = ", ".join(f"{count} of {owner}" for owner, count in waiting.of_users.items())
         yield "notes that wait", waiting.count, "; ".join(filter(None, (review, of_users)))
-    if waiting.earlier:
-        count_as = "they count as yours; hermes-memory memory show --origin"
-        yield "notes before this version", waiting.earlier, count_as
     accepted = ", ".join(ORIGIN_NAMES[origin] for origin in report.trust.accepted_origins)
     yield "trust", report.trust.trust, f"accepted without a look: notes from {accepted}" if accepted else ""
     who, box, stored = report.identity, report.outbox, report.sessions

@@ -55,7 +55,7 @@ def edit_notes(ctx: click.Context, target: str, user: str) -> None:
             again = f"hermes-memory memory edit{f' --target {target}' if target != 'memory' else ''}"
             again += f" --user {shlex.quote(user)}" if user else ""
             raise Failure(f"{error} Your text is in {str(copy)!r}; take what is missing over with: {again}")
-        flagged, problems = store.flagged(name), opened.problems(session)
+        flagged, problems = store.read().flagged(name), opened.problems(session)
     print_done(" ".join([result["message"], result["usage"], result.get("notice", "")]).strip())
     warn(filter(None, [result.get("caution"), result.get("warning"), *(one.problem for one in flagged)]))
     finish(ctx, problems)

@@ -16,11 +16,9 @@ from hermes_core.cli.options import with_memory
 from hermes_core.cli.output import finish, moment, print_result, print_styled, wants_json
 from hermes_core.contract.extensions import PartItem
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.curated.waiting import (
     WaitingNote,
-    origins_fault,
-    rebuild_origins,
     waiting_sentence,
 )
 from hermes_core.memory import Memory
@@ -104,7 +102,7 @@ class ReviewDialog:
         report: What was done so far.
     """
 
-    def __init__(self, memory: Memory, store: MemoryStore, session: Session, *, quiet: bool = False) -> None:
+    def __init__(self, memory: Memory, store: Notes, session: Session, *, quiet: bool = False) -> None:
         self.store, self.report = store, ReviewReport()
         self._memory, self._quiet = memory, quiet
         self._approval = Approval(memory, store, session)
@@ -115,7 +113,7 @@ class ReviewDialog:
         faults = {
             name: fault for name, part in self._approval.parts.items() if (fault := part.origins_fault())
         }
-        fault = origins_fault(self.store) or next(iter(faults.values()), "")
+        fault = next(iter(faults.values()), "")
         if not fault:
             return
         if not rebuild and (self._quiet or not is_interactive()):
@@ -123,8 +121,6 @@ class ReviewDialog:
         if not rebuild:
             click.echo(hanging(fault))
             click.confirm("Make the file anew? All notes wait for you then.", abort=True)
-        if origins_fault(self.store):
-            self._say(f"{counted(rebuild_origins(self.store), 'note')} wait now")
         for name in faults:
             noun = self._memory.parts.known[name].noun
             self._say(f"{counted(self._approval.parts[name].rebuild_origins(), noun, name)} wait now")
@@ -241,6 +237,6 @@ def _others(memory: Memory) -> str:
             if not session.owner:  # `identity.owners` names this user: the notes of the home are theirs
                 continue
             store = memory.curated.of(session)
-            if sentence := waiting_sentence([note.origin.origin for note in store.waiting_notes()]):
+            if sentence := waiting_sentence([note.origin.origin for note in store.read().waiting_notes()]):
                 sentences.append(f"{sentence} in the memory of {owner}: hermes-memory review --user {owner}")
     return "\n".join(sentences)

@@ -14,7 +14,7 @@ from hermes_core.cli import Failure, extensions_of, home_of
 from hermes_core.cli.output import finish, print_result
 from hermes_core.config import load_config
 from hermes_core.contract.extensions import PartJournal
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.history import NoteHistory
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.cli import OldNames
@@ -89,37 +89,34 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...]) -> None:
 
 def _stores(
     home: HermesHome, parts: HomeParts
-) -> Iterator[tuple[str, Path | None, MemoryStore | PartJournal]]:
-    """Yield name, journal and store of each record. Journals that are lost are among them.
+) -> Iterator[tuple[str, Path | None, NoteHistory | PartJournal]]:
+    """Yield name, database and history of each record. Databases that are lost are among them.
 
-    The journal is None if it is on a server.
+    The database is None if it is on a server.
     """
     config = load_config(home)
-    if config.storage.url:
-        with closing(open_sessions(home, config)) as sessions:
-            yield "notes", None, MemoryStore(home, database=sessions.database)
-    else:
-        yield "notes", home.journal_db, MemoryStore(home, in_files=True)
+    with closing(open_sessions(home, config)) as sessions:
+        yield "notes", None if config.storage.url else home.state_db, NoteHistory(sessions.database)
     for part in parts.stores.values():
         for journal in part.journals():
-            yield journal.name, journal.path, journal
+            with closing(journal):
+                yield journal.name, journal.path, journal
 
 
 def _verified(
-    name: str, path: Path | None, store: MemoryStore | PartJournal, accept: bool, since: tuple[str, ...]
+    name: str, path: Path | None, store: NoteHistory | PartJournal, accept: bool, since: tuple[str, ...]
 ) -> VerifiedRecord | None:
     """Return the result of one record; None if nothing was recorded yet."""
     if path is not None and (lost := lost_store(path)):
         return VerifiedRecord(name, 0, "", 0, 0, (str(lost),), readable=False)
-    with closing(store):
-        try:
+    try:
+        report = store.verify()
+        if report is not None and accept and report.faults:
+            store.accept_history()
+            click.echo(f"{name}: {counted(len(report.faults), 'fault')} accepted", err=True)
             report = store.verify()
-            if report is not None and accept and report.faults:
-                store.accept_history()
-                click.echo(f"{name}: {counted(len(report.faults), 'fault')} accepted", err=True)
-                report = store.verify()
-        except StorageError as exc:
-            return VerifiedRecord(name, 0, "", 0, 0, (str(exc),), readable=False)
+    except StorageError as exc:
+        return VerifiedRecord(name, 0, "", 0, 0, (str(exc),), readable=False)
     if report is None:
         return None
     counts = {value: count for value in since if (count := report.events_since(value)) is not None}

@@ -88,8 +88,8 @@ class MemoryConfig(Block, frozen=True):
             system prompt.
         refresh: When a running session learns of notes that changed since it began: `session`, not before its
             prompt is built anew; `append`, with its next message, beside the frozen prompt.
-        mirror: With `storage.url`: write a read-only copy of the notes into `memories/` after each change,
-            for people and backups. It is never read.
+        mirror: Write the notes as MEMORY.md, USER.md and PROJECT.md into `memories/`, where people read and edit
+            them. `false` for a home on a server that wants no files.
         profile_fields: Typed fields of the person's profile that the tool `memory` can set, each {name, type,
             description}, where type is string, integer, number or boolean.
         trusted_tools: Tools whose results count as the agent's own words. Never list a tool that reads the
@@ -115,7 +115,7 @@ class MemoryConfig(Block, frozen=True):
     shared_base: str = ""
     trust: Literal["open", "guarded", "strict"] = "guarded"
     refresh: Literal["session", "append"] = "session"
-    mirror: bool = False
+    mirror: bool = True
     profile_fields: Annotated[tuple[Any, ...], _PROFILE_FIELDS] = ()
     trusted_tools: Names = TRUSTED_TOOLS
     trusted_clients: Names = ()

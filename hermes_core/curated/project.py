@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from hermes_core.errors import StorageError
-from hermes_core.storage.files import locked, write_atomic
+from hermes_core.storage.engine import Engine
 
 log = logging.getLogger(__name__)
 
 # Folders above the working folder that are searched for the top of a repository.
 MAX_DEPTH = 64
 
-KEYS = "keys.json"
-"""File in the folder of the notes with the key of each identity and folder."""
+# Name of the machine in a database that no other one uses.
+_HERE = "here"
+
+_UPSERT_KEY = """
+    INSERT INTO project_keys (machine, place, key, git, earlier) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (machine, place) DO UPDATE SET key = excluded.key, git = excluded.git, earlier = excluded.earlier
+"""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}-[0-9a-f]{12}")
 _SCP_FORM = re.compile(r"(?:[^@/]+@)?([^:/]+):(?!//)(.+)")
@@ -103,80 +106,67 @@ class KnownKeys(Struct, frozen=True):
     has_notes: Callable[[str], bool]
 
 
-class ProjectKeys(Protocol):
-    """The stored keys of the notes on repositories.
+class ProjectKeys:
+    """The keys of the notes on repositories, in the table `project_keys`.
 
-    Attributes:
-        is_shared: True if several machines share the notes. A key is then stored before there are notes, since another
-            machine may write the first one.
+    A repository has the same identity on each machine. Its folders, and the numbers of their `.git`, are of one machine.
+
+    Args:
+        projects: The folder with the views of these notes, which another program may have put there.
+        place: Name of the machine; "" if no other one uses the database.
     """
 
-    is_shared: bool
+    def __init__(self, database: Engine, projects: Path, place: str = "") -> None:
+        self._database, self._projects, self._place = database, projects, place or _HERE
 
     def read(self, repository: Repository) -> KnownKeys:
-        """Return the stored keys, at least those of this repository. Raises `StorageError`."""
-
-    def store(self, repository: Repository, entry_of: Callable[[KnownKeys], FolderKey]) -> None:
-        """Store the key of a repository for its identity and its folder.
-
-        Args:
-            entry_of: Function that returns the entry of the folder from the keys that are stored now.
+        """Return the stored keys of this machine's folders, and that of the identity of a repository.
 
         Raises:
-            StorageError: The key can't be stored.
+            StorageError: The database can't be read.
         """
-
-
-class KeyFile:
-    """The file with the keys, in the folder of the notes on repositories."""
-
-    is_shared = False
-
-    def __init__(self, projects: Path) -> None:
-        self._projects = projects
-
-    def read(self, repository: Repository | None = None) -> KnownKeys:  # noqa: ARG002  the protocol's
-        """Return the stored keys; none if the file can't be read."""
-        identities: dict[str, str] = {}
-        folders: dict[str, FolderKey] = {}
-        try:
-            record = json.loads((self._projects / KEYS).read_text("utf-8"))
-            identities = {str(name): str(key) for name, key in record["identities"].items()}
-            folders = {
-                str(top): FolderKey(
-                    str(entry["key"]), str(entry["git"]), tuple(map(str, entry.get("earlier", ())))
-                )
-                for top, entry in record["folders"].items()
-            }
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            identities, folders = {}, {}
-        return KnownKeys(identities, folders, self._has_notes)
-
-    def store(self, repository: Repository, entry_of: Callable[[KnownKeys], FolderKey]) -> None:
-        """Store the key of a repository for its identity and its folder."""
-        try:
-            with locked(self._projects / KEYS):
-                known = self.read()
-                self.write(
-                    {**known.identities, repository.identity: repository.key},
-                    {**known.folders, repository.top: entry_of(known)},
-                )
-        except OSError as exc:
-            raise StorageError(f"{KEYS} can't be written: {exc}", "check the folder of the notes") from exc
-
-    def write(self, identities: Mapping[str, str], folders: Mapping[str, FolderKey]) -> None:
-        """Replace the whole file."""
-        record = {
-            "identities": dict(identities),
-            "folders": {
-                top: {"key": entry.key, "git": entry.git, "earlier": list(entry.earlier)}
-                for top, entry in folders.items()
+        if not self._database.exists:
+            return KnownKeys({}, {}, self._has_view)
+        keys, folders, notes = self._database.read(
+            [
+                (
+                    "SELECT key FROM project_keys WHERE machine = '' AND place = ?",
+                    (_storable(repository.identity),),
+                ),
+                ("SELECT place, key, git, earlier FROM project_keys WHERE machine = ?", (self._place,)),
+                ("SELECT file FROM notes WHERE target = 'project'", ()),
+            ]
+        )
+        files = {row["file"] for row in notes}
+        return KnownKeys(
+            dict.fromkeys([repository.identity], keys[0]["key"]) if keys else {},
+            {
+                row["place"]: FolderKey(row["key"], row["git"], tuple(row["earlier"].split()))
+                for row in folders
             },
-        }
-        write_atomic(self._projects / KEYS, json.dumps(record, indent=1, sort_keys=True).encode())
+            lambda key: f"projects/{key}/PROJECT.md" in files or self._has_view(key),
+        )
 
-    def _has_notes(self, key: str) -> bool:
+    def store(self, repository: Repository, entry: FolderKey) -> None:
+        """Store the key of a repository for its identity and its folder.
+
+        Raises:
+            StorageError: The database can't be written.
+        """
+        rows = [
+            ("", _storable(repository.identity), repository.key, "", ""),
+            (self._place, _storable(repository.top), entry.key, entry.git, " ".join(entry.earlier)),
+        ]
+        # In one order, so that two machines do not wait for one another.
+        self._database.batch([(_UPSERT_KEY, row) for row in sorted(rows)])
+
+    def _has_view(self, key: str) -> bool:
         return (self._projects / key / "PROJECT.md").is_file()
+
+
+def _storable(place: str) -> str:
+    """Return a path or an address as text that a database takes: without NUL, and with odd bytes of a path escaped."""
+    return place.replace("\0", "").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def with_notes_key(repository: Repository, keys: ProjectKeys) -> Repository:
@@ -191,23 +181,20 @@ def with_notes_key(repository: Repository, keys: ProjectKeys) -> Repository:
         log.warning("the key of the notes on %r can't be read: %s", repository.name, exc)
         return repository
     plain = replace(repository, earlier_key="")
-    resolved = replace(plain, earlier_key=_known_key(plain, known, is_shared=keys.is_shared))
-    if keys.is_shared or known.has_notes(resolved.key):
-        remember_key(resolved, keys, known)
+    resolved = replace(plain, earlier_key=_known_key(plain, known))
+    # Before there are notes: another machine may write the first one.
+    remember_key(resolved, keys, known)
     return resolved
 
 
-def remember_key(repository: Repository, keys: ProjectKeys, known: KnownKeys | None = None) -> None:
+def remember_key(repository: Repository, keys: ProjectKeys, known: KnownKeys) -> None:
     """Store under which key the notes on a repository are, so that they are there when its identity has changed."""
-
-    def entry_of(known: KnownKeys) -> FolderKey:
-        return FolderKey(repository.key, repository.git, tuple(earlier_keys(repository, known)))
-
+    entry = FolderKey(repository.key, repository.git, tuple(earlier_keys(repository, known)))
+    same = known.identities.get(repository.identity) == repository.key
+    if same and known.folders.get(repository.top) == entry:
+        return
     try:
-        known = keys.read(repository) if known is None else known
-        same = known.identities.get(repository.identity) == repository.key
-        if not (same and known.folders.get(repository.top) == entry_of(known)):
-            keys.store(repository, entry_of)
+        keys.store(repository, entry)
     except StorageError as exc:  # a home that is only read
         log.warning("the key of the notes on %r was not stored: %s", repository.name, exc)
 
@@ -219,7 +206,7 @@ def earlier_keys(repository: Repository, known: KnownKeys) -> list[str]:
     return sorted(keys - {repository.key})
 
 
-def _known_key(repository: Repository, known: KnownKeys, *, is_shared: bool) -> str:
+def _known_key(repository: Repository, known: KnownKeys) -> str:
     """Return the key of the notes on a repository; "" if its identity gives it."""
 
     def has_notes(key: str) -> bool:
@@ -229,19 +216,15 @@ def _known_key(repository: Repository, known: KnownKeys, *, is_shared: bool) -> 
         return key
     if known.has_notes(repository.key):
         return ""
-    folders = known.folders
-    for top, entry in folders.items():
+    for top, entry in known.folders.items():
         # A copy of a folder has another number. A folder that is still there was not moved.
         stays = top == repository.top or _file_id(Path(top) / ".git") != repository.git
         if stays and entry.git == repository.git:
-            # A shared key is stored before there are notes: another machine may have written under an earlier one.
-            for key in (entry.key, *(entry.earlier if is_shared else ())):
+            # Another machine may have written under an earlier key.
+            for key in (entry.key, *entry.earlier):
                 if has_notes(key):
                     return key
-    # Before this folder had a remote, its path was its identity. An entry of another `.git` is of a folder that was
-    # deleted. On another machine, the same path may be that of another repository.
-    by_path = Repository(repository.top.rsplit("/", 1)[-1], repository.top).key
-    return by_path if not is_shared and repository.top not in folders and has_notes(by_path) else ""
+    return ""
 
 
 def _file_id(path: Path) -> str:

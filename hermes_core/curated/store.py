@@ -1,7 +1,9 @@
-"""Store of the notes: reading and changing both files, with limits, threat scan, journal, and answers for the model.
+"""The notes of one owner: MEMORY.md, USER.md and PROJECT.md as rows of the database, with the files as views of them.
 
-`MemoryStore.write` first checks the requested operations. Then it changes the journal and the file under the file's
-lock. With a database that several machines share, the notes are rows of it instead of files; see `note_places`.
+Each call looks at the views before it uses the rows. A view with other bytes than this program last saw there was edited:
+the difference becomes a change of the person who edited it, with history and undo. A change by this program is one
+transaction: the notes with their origins, the history, and what the provider is to be told. Then the view is written. If
+the program dies in between, the next look writes it.
 """
 
 from __future__ import annotations
@@ -10,23 +12,19 @@ import contextlib
 import copy
 import json
 import logging
-import os
 import random
 import threading
 import time
 import uuid
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec import Struct, structs
 
-from hermes_core.config import load_config
-from hermes_core.config.profile import ProfileField
 from hermes_core.contract.values import (
     ORIGIN_NAMES,
     MemoryTarget,
@@ -35,31 +33,21 @@ from hermes_core.contract.values import (
     Refused,
     Session,
 )
+from hermes_core.curated.base import SharedBase, read_base
 from hermes_core.curated.document import (
-    PROMPT_LIMITS,
     FlaggedEntry,
-    NotesSnapshot,
     NotesUsage,
-    base_block,
-    base_entries,
     entries_for_model,
-    entries_of_prompt,
-    entry_changes,
     entry_fault,
     entry_handle,
-    flag_entries,
     flag_entry,
-    is_incomplete,
     join_entries,
     measure,
     normalize_entry,
     parse_note_file,
-    project_of_prompt,
-    prompt_block,
-    scanned_entries,
+    split_entries,
     split_threat,
     text_fault,
-    unreadable_block,
 )
 from hermes_core.curated.edits import (
     Edit,
@@ -76,28 +64,21 @@ from hermes_core.curated.edits import (
     replacements,
     reverse,
 )
-from hermes_core.curated.journal import MAX_ID, NoteJournal, NoteVersion, OnWrite
-from hermes_core.curated.note_places import note_places, remembered
-from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
-from hermes_core.curated.places import NoteFile, NotePlace, NotesChanged
-from hermes_core.curated.profile import field_operation, profile_values, undeclared_values
-from hermes_core.curated.project import Repository, earlier_keys, remember_key, with_notes_key
-from hermes_core.errors import (
-    ConfigError,
-    LockTimeout,
-    MemoryConflict,
-    OutboxError,
-    StorageError,
-)
+from hermes_core.curated.history import MAX_ID, NoteHistory, NoteVersion
+from hermes_core.curated.origins import PERSON, UNKNOWN, Note, NoteOrigin, entry_hash
+from hermes_core.curated.places import NotePlaces, remembered
+from hermes_core.curated.profile import field_operation
+from hermes_core.curated.project import ProjectKeys, Repository, earlier_keys, with_notes_key
+from hermes_core.curated.rows import NoteRows, NotesChanged, StoredFile
+from hermes_core.curated.stored import NoteSettings, StoredNotes
+from hermes_core.curated.view import EditedMeanwhile
+from hermes_core.errors import ConfigError, LockTimeout, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
+from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text, rank
 from hermes_core.safety.redact import redact, secrets_in
-from hermes_core.safety.templates import without_turns
 from hermes_core.safety.terminal import counted
-from hermes_core.storage.chain import ChainReport
-from hermes_core.storage.engine import Engine, RowConflict
+from hermes_core.storage.engine import CommitInDoubt, CommitUnconfirmed, Engine, RowConflict
 from hermes_core.storage.files import LOCK_TIMEOUT
-from hermes_core.storage.inventory import ORIGINS
 
 if TYPE_CHECKING:
     from hermes_core.safety.scan import Scan, Threat
@@ -125,16 +106,16 @@ _MAX_COUNTED_SESSIONS = 1024
 # Longest pause before a change is planned anew, so that writers of one note do not all come back at once.
 _MAX_PAUSE_S = 0.02
 
-Trust = Literal["open", "guarded", "strict"]
-"""Values of `memory.trust`: all notes in the system prompt; only those of the person and their agent, the others as data;
-or the others only after a person confirmed them."""
+# `Note.change` of an entry that is new: its change gets an id when it is stored.
+_NEW = -1
 
 Value = TypeVar("Value")
-Arguments = ParamSpec("Arguments")
 Result = dict[str, Any]
 FilterWrite = Callable[[MemoryWrite, Session], MemoryWrite | Refused]
 Plan = Callable[[tuple[str, ...]], Edit | Refusal]
 """Function that gets the entries on disk, and returns the edited entries or a refusal."""
+
+OnWrite = Callable[[MemoryWrite, Session], object]
 
 _UNCHANGED = {
     "add": "Entry already exists (no duplicate added).",
@@ -161,171 +142,133 @@ _WAITS = (
 _HANDED_ON = "The memory provider keeps this; the local file is unchanged. Do not repeat it."
 
 
-class DataNote(Struct, frozen=True):
-    """Note that is no part of the system prompt, because of its origin or because the scan flagged it.
+_NOT_ENQUEUED = "Saved here, but the memory provider does not know of it"
 
-    `flag` is the reason of the scan, or "". `waits` is True if a person can confirm the note.
+
+class NoteHooks(Struct, frozen=True):
+    """What the host of the notes is asked and told.
+
+    Attributes:
+        filter_write: Called before each write. It may return a changed write or a refusal.
+        suppresses: Returns True for a target whose entries only the provider keeps, so that nothing is changed here.
+        on_write: Called with every accepted write, in order and in its transaction. If it raises `OutboxError`, the
+            change is stored and the result holds a warning.
+        provider: Returns the name of the provider for which writes are stored now.
     """
 
-    target: MemoryTarget
-    entry: str
-    origin: NoteOrigin
-    flag: str = ""
+    filter_write: FilterWrite | None = None
+    suppresses: Callable[[str], bool] | None = None
+    on_write: OnWrite | None = None
+    provider: Callable[[], str] = str
+
+
+class OpenFile(Struct, frozen=True):
+    """File whose change is planned, while the lock of its view is held.
+
+    Attributes:
+        data: Bytes of the view; None if there is none.
+        others: Notes of the owner's other files, with the origins of texts that may move between them.
+        notice: Report of an edit by hand that was just adopted.
+    """
+
+    file: StoredFile
+    data: bytes | None
+    session: Session
+    others: tuple[Note, ...] = ()
+    notice: str = ""
 
     @property
-    def waits(self) -> bool:
-        """True if the origin keeps the note out of the system prompt."""
-        return not may_command(self.origin.origin)
+    def entries(self) -> tuple[str, ...]:
+        """The texts of the notes."""
+        return self.file.entries
+
+    def note(self, entry: str) -> Note | None:
+        """Return the note with this text, in this file or another one of its owner."""
+        return self.file.note(entry) or next((note for note in self.others if note.text == entry), None)
+
+    def is_pinned(self, entry: str) -> bool:
+        """Return True if only a person may change the entry."""
+        note = self.file.note(entry)
+        return note is not None and note.origin.pinned
 
 
-def _require_files(home: HermesHome) -> None:
-    """Raise `ConfigError` if the notes of a home are rows on a server."""
-    if load_config(home, os.environ).storage.url:
-        raise ConfigError(
-            f"the notes of {str(home.path)!r} are on the server of storage.url, not in files",
-            "open them with hermes_core.open_notes(home) in place of MemoryStore(home)",
-        )
+class Notes:
+    """The notes of one owner. Safe to share between threads and processes, and between machines with a server.
 
-
-def _read_once(
-    method: Callable[Concatenate[MemoryStore, Arguments], Value],
-) -> Callable[Concatenate[MemoryStore, Arguments], Value]:
-    """Return a method of the store that reads notes on a server at most once; see `MemoryStore.reading`."""
-
-    @wraps(method)
-    def reading(store: MemoryStore, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Value:
-        with store.reading():
-            return method(store, *args, **kwargs)
-
-    return reading
-
-
-class MemoryStore:
-    """The notes of one home: MEMORY.md and USER.md. Safe to share between threads, processes, and machines with a database.
-
-    Every call reads the file again under its lock, or the row anew. A method that changes the notes returns the dict that the
-    `memory` tool returns: `success`, and either `message` and `usage`, or `error` and a remedy. If a file can't be
-    locked or written, the method raises `StorageError` and nothing was changed.
+    Every call looks at the views and reads the rows anew. A change is stored when the call returns: notes, origins,
+    history and outbox in one transaction, so that a crash leaves all of it or nothing. A method that changes the notes
+    returns the dict that the `memory` tool returns: `success`, and either `message` and `usage`, or `error` and a remedy.
+    If something can't be locked or written, the method raises `StorageError` and nothing was changed.
 
     Args:
-        memory_char_limit: Largest number of characters in MEMORY.md.
-        user_char_limit: Largest number of characters in USER.md.
+        database: The database of the home, which the caller closes.
         scan: Threat scan of entries; default: `safety.scan.first_threat` without the texts that a person allowed.
-        filter_write: Called before each write. It may return a changed write or a refusal.
-        suppresses: Returns True for a target whose entries only the provider keeps, so that the file is not changed.
-        on_write: Called with every accepted write, in order and under the file's lock. If it raises `OutboxError` or
-            `StorageError`, the file stays changed and the result holds a warning.
-        provider: Returns the name of the provider for which writes are stored now.
-        per_user: True to give each user who is not the person at home both files of their own, see `of`.
-        shared_base: File of notes, or folder with a MEMORY.md, that every prompt begins with and no write changes.
-        trust: Where notes of low origin stand, see `Trust`.
         project: The repository of the working folder, whose PROJECT.md the person at home has; None for none.
-        project_char_limit: Largest number of characters in PROJECT.md.
-        accepted_origins: Low origins whose notes a person always accepts.
-        profile_fields: Typed fields at the beginning of USER.md.
-        lock_timeout: Seconds to wait for the file's lock, or to plan a change of a row anew that others keep changing.
-        database: Database that several machines share. The notes, their origins and their history are rows of it then,
-            and no file is read but the shared base. The caller closes it. None for the files of the home.
-        in_files: True if the caller knows that the notes are in files. Otherwise a home whose config.yaml names a server
-            is refused without a `database`: its files are no notes, or old ones.
-        mirror: True to write a read-only copy of each row into the folder of the notes.
+        place: Name of this machine and home, if other machines use the database too.
+        lock_timeout: Seconds to wait for the lock of a view, or to plan a change anew that others keep changing.
+        lost_at: Time in epoch seconds at which a person accepted the loss of the database. Views that are older come
+            back as data, since nobody knows any more where their entries came from.
 
     Raises:
-        ConfigError: A limit is below 1, or the notes of the home are on a server and there is no `database`.
+        ConfigError: A limit is below 1.
     """
 
     def __init__(
         self,
         home: HermesHome,
+        database: Engine,
+        settings: NoteSettings | None = None,
+        hooks: NoteHooks | None = None,
         *,
-        memory_char_limit: int = 2200,
-        user_char_limit: int = 1375,
-        memory_enabled: bool = True,
-        user_profile_enabled: bool = True,
         scan: Scan | None = None,
-        filter_write: FilterWrite | None = None,
-        suppresses: Callable[[str], bool] | None = None,
-        on_write: OnWrite | None = None,
-        provider: Callable[[], str] = str,
-        per_user: bool = True,
-        shared_base: Path | None = None,
-        trust: Trust = "guarded",
-        accepted_origins: Collection[str] = (),
-        profile_fields: Sequence[ProfileField] = (),
         project: Repository | None = None,
-        project_char_limit: int = 2200,
+        place: str = "",
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
-        database: Engine | None = None,
-        in_files: bool = False,
-        mirror: bool = False,
+        lost_at: float = 0.0,
     ) -> None:
-        if database is None and not in_files:
-            _require_files(home)
-        self._home = home
-        self._places = note_places(home, database, mirror=mirror, lock_timeout=lock_timeout, clock=clock)
-        self._per_user = per_user
-        self._base = shared_base
-        self._owner, self.folder = "", home.memories
-        # Their files and settings stay the same, so that the turns of one user share a store.
-        self._of_owners: OrderedDict[str, MemoryStore] = OrderedDict()
-        self._trust: Trust = trust
-        self._accepted_origins = frozenset(accepted_origins)
-        self.profile_fields = tuple(profile_fields)
-        self._clock, self._lock_timeout = clock, lock_timeout
-        self._limits: dict[MemoryTarget, int] = {"memory": memory_char_limit, "user": user_char_limit}
-        for target, limit in self._limits.items():
+        self._home, self._settings, self._hooks = home, settings or NoteSettings(), hooks or NoteHooks()
+        for target, limit in self._settings.limits.items():
             if limit < 1:
                 raise ConfigError(
                     f"{LIMIT_SETTING[target]} is {limit!r}", "give a number of characters above 0"
                 )
-        self._limits["project"] = project_char_limit
-        enabled: dict[MemoryTarget, bool] = {"memory": memory_enabled, "user": user_profile_enabled}
-        self.enabled_targets = tuple(target for target in TARGETS if enabled[target])
-        self.project = None if project is None else with_notes_key(project, self._places.project_keys)
+        self._database, self._rows = database, NoteRows(database, clock, place)
+        self.changes = NoteHistory(database, clock)
+        self._places = NotePlaces(home, self._rows)
+        self._project_keys = ProjectKeys(database, home.memories / "projects", place)
+        self._clock, self._lock_timeout, self._lost_at = clock, lock_timeout, lost_at
+        # Settings and files stay the same, so that the turns of one user share an object.
+        self._of_owners: OrderedDict[str, Notes] = OrderedDict()
+        self._owner = ""
         self._files = self._places.of_owner("")
+        self.project = None if project is None else with_notes_key(project, self._project_keys)
         if self.project is not None:
             self._files["project"] = self._places.of_project(self.project.key)
-            self.enabled_targets += ("project",)
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
         self._scan = scan or partial(_scan, home)
         self._allows: Callable[[str], bool] = partial(_allows, home) if scan is None else lambda _: False
         self._scan_low = None if scan else partial(_scan, home, untrusted=True)
-        self._filter_write = filter_write
-        self._suppresses = suppresses
-        self._journal = NoteJournal(
-            self._places.journal,
-            clock,
-            lock_timeout=lock_timeout,
-            on_write=on_write,
-            provider=provider,
-        )
-        self.origins = self._places.origins(home.memories)
         self._refusals = RefusalCounter()
-        self._snapshot = NotesSnapshot()
 
-    def of(self, session: Session | None) -> MemoryStore:
-        """Return the store for the owner of `session`. With `per_user`, both files are this owner's own."""
-        owner = session.owner if session is not None and self._per_user else ""
+    def of(self, session: Session | None) -> Notes:
+        """Return the notes of the owner of `session`. With `per_user`, both files are this owner's own."""
+        owner = session.owner if session is not None and self._settings.per_user else ""
         if not owner:
             return self
         if (own := self._of_owners.get(owner)) is not None:
             return own
-        # A shallow copy: settings, journal and refusals are shared, only the files and the snapshot are the user's own.
+        # A shallow copy: settings, database and refusals are shared, only the files are the user's own.
         own = copy.copy(self)
         own._files = self._places.of_owner(owner)
-        own._owner, own.project, own.folder = owner, None, self._home.folder_of(owner)
-        own.enabled_targets = tuple(target for target in self.enabled_targets if target in TARGETS)
-        own.origins = self._places.origins(own.folder)
-        own._snapshot = NotesSnapshot()
+        own._owner, own.project = owner, None
         return remembered(self._of_owners, owner, own)
 
-    def of_repository(self, key: str) -> MemoryStore:
-        """Return the store of the person at home whose PROJECT.md is that of a repository, by its `Repository.key`."""
+    def of_repository(self, key: str) -> Notes:
+        """Return the notes of the person at home with the PROJECT.md of a repository, by its `Repository.key`."""
         own = copy.copy(self)
         own._files = {**self._files, "project": self._places.of_project(key)}
-        own.enabled_targets = (*(name for name in self.enabled_targets if name != "project"), "project")
         return own
 
     def repositories(self) -> list[str]:
@@ -334,117 +277,7 @@ class MemoryStore:
         Raises:
             StorageError: The database can't be read.
         """
-        return [place.path.parent.name for place in self._places.of_projects()]
-
-    def earlier_project_notes(self) -> list[NotePlace]:
-        """Return the notes on the repository that are in no prompt, since its new address had notes already.
-
-        Raises:
-            StorageError: The database can't be read.
-        """
-        if self.project is None:
-            return []
-        known = self._places.project_keys.read(self.project)
-        places = [self._places.of_project(key) for key in earlier_keys(self.project, known)]
-        return [place for place in places if place.read()]
-
-    def _remember_project(self, file: str) -> None:
-        """Store under which key the notes on the repository are, before a change of the notes in `file`.
-
-        Raises:
-            StorageError: Another machine keeps them under another key, which was not known when this program began.
-        """
-        if self.project is None or file != self._places.of_project(self.project.key).key:
-            return  # the notes on another repository
-        keys = self._places.project_keys
-        if keys.is_shared and with_notes_key(self.project, keys).key != self.project.key:
-            raise StorageError(
-                f"nothing was saved: another machine keeps the notes on {self.project.name!r} under an earlier address",
-                "start this program again",
-            )
-        remember_key(self.project, keys)
-
-    def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager within which notes on a server are read at most once. Files are read each time."""
-        return self._places.reading(self._files.values(), self.folder)
-
-    @property
-    def targets(self) -> tuple[MemoryTarget, ...]:
-        """The files of this store, also those that are switched off."""
-        return tuple(self._files)
-
-    # ---------------------------------------------------------------- reading
-
-    def load_from_disk(self) -> NotesSnapshot:
-        """Read both files and keep their blocks for `format_for_system_prompt`, until this method is called again."""
-        self._snapshot = self.take_snapshot()
-        return self._snapshot
-
-    @_read_once
-    def take_snapshot(self) -> NotesSnapshot:
-        """Read both files and return their blocks for the system prompt.
-
-        Notes of low origin are left out; `data_notes` returns them. A file that can't be read or is not UTF-8 text has no
-        block, and notes on a server that can't be reached have a line that says so; `problems` reports both.
-        """
-        blocks = {}
-        table = self.origins.read()
-        for target in self.enabled_targets:
-            try:
-                entries = self.in_order(target)
-                may_stand = [entry for entry in entries if self._may_command(table.of(entry))]
-                text = prompt_block(
-                    target,
-                    may_stand,
-                    self._limits[target],
-                    self._scan,
-                    allows=self._allows,
-                    used=measure(entries),
-                    project=self.project.key if target == "project" and self.project else "",
-                )
-            except MemoryConflict as exc:
-                log.warning("notes are left out of the prompt: %s", exc)
-                if self._files[target].in_database:
-                    blocks[target] = unreadable_block(target)
-                continue
-            if text:
-                blocks[target] = text
-        return NotesSnapshot(blocks, base_block(self.shared_entries()))
-
-    def format_for_system_prompt(self, target: MemoryTarget) -> str | None:
-        """Return the block of this target that the last `load_from_disk` kept; None if there is none.
-
-        Later writes don't change the block.
-        """
-        return self._snapshot.blocks.get(target)
-
-    def entries(self, target: MemoryTarget) -> tuple[str, ...]:
-        """Return all entries on disk, including flagged ones.
-
-        Raises:
-            MemoryConflict: The file can't be read or is not UTF-8 text.
-        """
-        file = self._files[target]
-        notes = parse_note_file(file.read())
-        if notes.conflict:
-            raise file.unreadable(notes.conflict, "save it as UTF-8 text, or move it away")
-        return notes.entries
-
-    def all_entries(self) -> list[str]:
-        """Return the entries of all readable files whose origins this store keeps, also of other repositories."""
-        projects = [] if self._owner else self._places.of_projects()
-        files = {file.key: file for file in (*projects, *self._files.values())}
-        entries: list[str] = []
-        for file in files.values():
-            with contextlib.suppress(MemoryConflict):
-                entries += parse_note_file(file.read()).entries
-        return entries
-
-    @property
-    def store_files(self) -> list[Path]:
-        """The files that a write of this store changes, without the database of a server."""
-        files = [file.path for file in self._files.values() if not file.in_database]
-        return [*files, self._home.journal_db, self.origins.path] if files else []
+        return self._places.repositories()
 
     def owners(self) -> list[str]:
         """Return the `Session.owner` of each user who has notes or skills of their own.
@@ -454,212 +287,212 @@ class MemoryStore:
         """
         return self._places.owners()
 
-    def usage(self, target: MemoryTarget) -> NotesUsage:
-        """Return the number of characters on disk and the limit.
+    def earlier_projects(self) -> list[str]:
+        """Return the files of notes on the repository that are in no prompt, since its new address had notes already.
 
         Raises:
-            MemoryConflict: The file can't be read or is not UTF-8 text.
+            StorageError: The database can't be read.
         """
-        return NotesUsage(measure(self.entries(target)), self._limits[target])
-
-    @_read_once
-    def shown_entries(self) -> list[str]:
-        """Return the entries of the shared base and of both files that the system prompt of a new session shows."""
-        shown = self.shared_entries()
-        for target in self.enabled_targets:
-            with contextlib.suppress(MemoryConflict):
-                shown += [
-                    entry
-                    for entry, origin, flag in self._scanned(target)
-                    if self._may_command(origin) and not flag
-                ]
-        return shown
-
-    @_read_once
-    def data_notes(self) -> list[DataNote]:
-        """Return the notes that stand in no system prompt because of their origin, or because the scan flagged them.
-
-        Entries that are too large, or that imitate a block of the prompt, are no data either: no model sees them.
-        """
-        notes: list[DataNote] = []
-        for target in self.enabled_targets:
-            with contextlib.suppress(MemoryConflict):
-                for entry, origin, flag in self._scanned(target):
-                    if flag is not None and flag.id in ("too_large", "forged_frame"):
-                        continue
-                    if flag or not self._may_command(origin):
-                        notes.append(DataNote(target, entry, origin, flag.reason if flag else ""))
-        return notes
-
-    @_read_once
-    def waiting_notes(self) -> list[DataNote]:
-        """Return the notes whose origin keeps them out of the system prompt until a person confirms them.
-
-        Unlike `data_notes`, this scans nothing.
-        """
-        notes: list[DataNote] = []
-        table = self.origins.read()
-        for target in self.enabled_targets:
-            with contextlib.suppress(MemoryConflict):
-                for entry in self.entries(target):
-                    if not self._may_command(origin := table.of(entry)):
-                        notes.append(DataNote(target, entry, origin))
-        return notes
-
-    def lower(self, session: Session, since: float, reading: Reading) -> None:
-        """Lower the origin of notes that a model wrote in a session, now that more of what it had read is known.
-
-        Args:
-            since: Time in epoch seconds; only notes written since then are lowered.
-            reading: What the model had read.
-        """
-        table, lowered = self.origins.read(), dict[str, Origin]()
-        for target in self.enabled_targets:
-            with contextlib.suppress(MemoryConflict):
-                for entry in self.entries(target):
-                    known = table.of(entry)
-                    if known.origin == "assistant" and known.session == session.id and known.at >= since:
-                        lowered[entry] = origin_of_text(entry, reading)
-        if lowered:
-            self.origins.record(lowered, session.id)
-
-    @_read_once
-    def stored_origins(self) -> list[Origin]:
-        """Return the origins of all entries on disk."""
-        table, origins = self.origins.read(), list[Origin]()
-        for target in self.enabled_targets:
-            with contextlib.suppress(MemoryConflict):
-                origins += [table.of(entry).origin for entry in self.entries(target)]
-        return origins
-
-    def recalled_notes(self) -> list[DataNote]:
-        """Return the notes that the model gets as data: none under the trust "strict"."""
-        return [] if self._trust == "strict" else self.data_notes()
-
-    @_read_once
-    def changes_since(self, prompt: str) -> tuple[list[str], list[str]]:
-        """Return the entries that a stored prompt does not show although a new one would, and those that are gone.
-
-        Both are empty while notes on a server can't be read.
-        """
-        if self._is_on_server and self.problems():
-            return [], []
-        return entry_changes(prompt, without_turns(self.take_snapshot().render()))
-
-    @_read_once
-    def outdated_origin(self, prompt: str) -> Origin | None:
-        """Return the lowest origin of the notes in a stored prompt that may not stand in one any more; None for none.
-
-        The origin of a note may be lowered after a session began, and a person may change `memory.trust`.
-        """
-        shown, base = entries_of_prompt(prompt)
-        origins = list[str]()
-        table = self.origins.read() if shown else OriginTable()
-        # A server that can't be reached says nothing new of notes that were allowed when the prompt was built.
-        if shown and not (table.fault and self._is_on_server):
-            known = [table.of(entry) for entry in shown]
-            # The prompt breaks tokens of chat templates, so that the hash of such an entry is another one.
-            known += [note.origin for note in self.waiting_notes() if without_turns(note.entry) in shown]
-            origins += [origin.origin for origin in known if not self._may_command(origin)]
-        table = self._base_origins() if base else OriginTable()
-        origins += [origin for entry in base if not may_command(origin := table.of(entry).origin)]
-        return lowest(origins) if origins else None
-
-    def is_of_another_project(self, prompt: str) -> bool:
-        """Return True if the notes on another repository than that of the working folder stand in a stored prompt."""
-        key = project_of_prompt(prompt)
-        return bool(key) and (self.project is None or self.project.key != key)
-
-    def is_renewable(self, prompt: str) -> bool:
-        """Return True if notes on a server could not be read when a stored prompt was built, and can be read now."""
-        return is_incomplete(prompt) and not self.problems()
+        if self.project is None:
+            return []
+        keys = earlier_keys(self.project, self._project_keys.read(self.project))
+        return [
+            file.key for file in self._rows.read([self._places.of_project(key) for key in keys]) if file.notes
+        ]
 
     @property
-    def _is_on_server(self) -> bool:
-        return any(file.in_database for file in self._files.values())
+    def targets(self) -> tuple[MemoryTarget, ...]:
+        """The files of this owner, also those that are switched off."""
+        return tuple(self._files)
 
-    def _may_command(self, origin: NoteOrigin) -> bool:
-        # A note whose origin was lost may come from anywhere, also if imports are accepted.
-        accepted = (
-            origin.origin in self._accepted_origins and structs.replace(origin, pinned=False) != UNKNOWN
-        )
-        return self._trust == "open" or may_command(origin.origin) or accepted
+    @property
+    def enabled_targets(self) -> tuple[MemoryTarget, ...]:
+        """The files that are in use."""
+        return tuple(target for target in self._files if target in self._settings.enabled)
 
-    @_read_once
-    def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
-        """Return the entries that no model may see. Files that can't be used at all are reported by `problems`.
+    @property
+    def settings(self) -> NoteSettings:
+        """The settings of the notes of the home."""
+        return self._settings
 
-        Entries far beyond the limit of the file, which no model sees either, are not scanned.
-        """
-        flagged: list[FlaggedEntry] = []
-        for name in (target,) if target else self.enabled_targets:
-            with contextlib.suppress(MemoryConflict):
-                flagged += filter(None, (flag for _, _, flag in self._scanned(name)))
-        return flagged
+    # ---------------------------------------------------------------- reading
 
-    def flagged_among(self, target: MemoryTarget, entries: Sequence[str]) -> dict[str, FlaggedEntry]:
-        """Return those of some neighbouring entries of a file that no model may see, by their text."""
-        return {entry: flag for entry, _, flag in self._scanned(target, entries) if flag}
-
-    def shared_entries(self) -> list[str]:
-        """Return the entries of the shared base that a model may see."""
-        return base_entries(self._read_base()[0], self._limits["memory"], self._scan, self._allows)
-
-    def base_problems(self) -> list[str]:
-        """Return a sentence for each part of the shared base that no model sees."""
-        if self._base is None:
-            return []
-        entries, fault = self._read_base()
-        where, limit = f"the shared base {str(self._base)!r}", self._limits["memory"]
-        if fault:
-            return [
-                f"{where} is in no prompt: {fault}; correct memory.shared_base in config.yaml, or the file"
-            ]
-        flagged = flag_entries("memory", scanned_entries(entries, limit), limit, self._scan, self._allows)
-        problems = [
-            f"an entry of {where} is in no prompt: {one.reason}; edit the file" for one in flagged if one
-        ]
-        if len(self.shared_entries()) + len(problems) < len(entries):
-            more = f"{limit * PROMPT_LIMITS:,} characters"
-            problems.append(f"{where} is longer than {more}, and the rest is in no prompt; shorten the file")
-        return problems
-
-    def _read_base(self) -> tuple[tuple[str, ...], str]:
-        """Return the entries of the shared base, or why it can't be read."""
-        if self._base is None:
-            return (), ""
-        file = NoteFile(self._base_path(self._base))
-        if file.path == self._files["memory"].path:  # their owner sees the notes once, and writes them
-            return (), ""
-        if not self._base.exists():
-            return (), "nothing is there"
+    def read(self) -> StoredNotes:
+        """Read all files that are in use. An edit by hand is adopted first, if that can be stored."""
+        targets, problems = self.enabled_targets, dict[MemoryTarget, MemoryConflict]()
+        files, unreachable = {target: self._files[target] for target in targets}, False
         try:
-            notes = parse_note_file(file.read())
-        except MemoryConflict as exc:
-            return (), exc.message
-        table = self._base_origins()
-        entries = tuple(entry for entry in notes.entries if may_command(table.of(entry).origin))
-        return entries, notes.conflict
-
-    def _base_path(self, base: Path) -> Path:
-        return base / "MEMORY.md" if base.is_dir() else base
-
-    def _base_origins(self) -> OriginTable:
-        """Return the origins of the shared base: the notes of another home bring theirs."""
-        if self._base is None:
-            return OriginTable()
-        return NoteOrigins(self._base_path(self._base).with_name(ORIGINS)).read()
-
-    @_read_once
-    def problems(self) -> dict[MemoryTarget, MemoryConflict]:
-        """Return the error of each file of the notes that can't be used now, by its target."""
-        conflicts = {}
-        for target in self.enabled_targets:
+            files = dict(zip(targets, self._rows.read(list(files.values())), strict=True)) if files else {}
+        except StorageError as exc:
+            unreachable = True
+            for target in targets:
+                fact = f"the notes {files[target].key!r} can't be read: {exc.message}"
+                problems[target] = MemoryConflict(fact, exc.remedy)
+        for target in () if unreachable or not self._settings.mirror else targets:
             try:
-                self.entries(target)
+                files[target] = self._looked_at(files[target])
             except MemoryConflict as exc:
-                conflicts[target] = exc
-        return conflicts
+                log.warning("%s is left out: %s", files[target].key, exc)
+                problems[target] = exc
+        return StoredNotes(
+            files,
+            problems,
+            self._settings,
+            unreachable=unreachable,
+            base=self._read_base(),
+            project=self.project.key if self.project is not None else "",
+            scan=self._scan,
+            allows=self._allows,
+            gone=self._last_gone,
+        )
+
+    def entries(self, target: MemoryTarget) -> tuple[str, ...]:
+        """Return all entries of a file, including flagged ones.
+
+        Raises:
+            MemoryConflict: The file can't be used.
+        """
+        return self.read().entries(target)
+
+    def _looked_at(self, file: StoredFile) -> StoredFile:
+        """Return a file after a look at its view."""
+        view = self._places.view(file.key)
+        if file.is_shown_by(data := view.read()):
+            return file
+        try:
+            with view.locked(self._lock_timeout):
+                return self._synchronise(self._files_now(file)[0], self._local).file
+        except NotesChanged:
+            return self._looked_at(self._rows.read([file])[0])
+        except (
+            StorageError
+        ) as exc:  # a home that is only read: what the person wrote counts, and is stored later
+            log.warning("the edit of %s can't be stored: %s", view.path, exc)
+            written = parse_note_file(data or b"").entries
+            return (
+                file
+                if data is None or file.was_shown_by(data)
+                else structs.replace(file, notes=_notes_of(file, written))
+            )
+
+    def _read_base(self) -> SharedBase:
+        base = self._settings.shared_base
+        return (
+            SharedBase() if base is None else read_base(base, self._home.memories / self._files["memory"].key)
+        )
+
+    def _last_gone(self, entry: str) -> Note | None:
+        keys = [file.key for file in self._files.values()]
+        return self.changes.last_gone(keys, entry) if self._database.exists else None
+
+    # ---------------------------------------------------------------- the view
+
+    @contextlib.contextmanager
+    def _opened(self, target: MemoryTarget, session: Session) -> Iterator[OpenFile]:
+        """Yield a file whose change is planned. The lock of its view is held for the `with` block.
+
+        Raises:
+            MemoryConflict: The view can't be read or is not UTF-8 text. The error names a backup copy of it.
+            StorageError: The view can't be locked, or an edit by hand can't be stored.
+        """
+        if not self._settings.mirror:
+            file, *others = self._files_now(self._files[target])
+            yield OpenFile(file, None, session, tuple(note for other in others for note in other.notes))
+            return
+        # Other processes write the same file: the lock spans from the look to the end of the write.
+        with self._places.view(self._files[target].key).locked(self._lock_timeout):
+            file, *others = self._files_now(self._files[target])
+            opened = self._synchronise(file, session)
+            yield structs.replace(opened, others=tuple(note for other in others for note in other.notes))
+
+    def _files_now(self, file: StoredFile) -> list[StoredFile]:
+        """Return a file and then the other files of its owner, as they are stored now."""
+        others = [other for other in self._files.values() if other.key != file.key]
+        return self._rows.read([file, *others])
+
+    def _synchronise(self, file: StoredFile, session: Session) -> OpenFile:
+        """Make the view and the rows of a file agree, while the lock of the view is held."""
+        view = self._places.view(file.key)
+        data = view.read()
+        if file.is_shown_by(data):
+            return OpenFile(file, data, session)
+        # A view that is gone, or as it was before a change whose program died, is written again.
+        unknown = (
+            not file.seen
+            and data is not None
+            and self.changes.had_text(file, data.decode("utf-8", "replace"))
+        )
+        if data is None or file.was_shown_by(data) or unknown:
+            self._write_view(file, data)
+            return OpenFile(file, view.read(), session)
+        if file.text.encode() == data:  # written by a program that died before it could say so
+            self._database.batch([self._rows.set_view(file, data)])
+            return OpenFile(file, data, session)
+        return self._adopt(file, data, session)
+
+    def _adopt(self, file: StoredFile, data: bytes, session: Session) -> OpenFile:
+        """Store an edit by hand as a change of the person, and report it.
+
+        A backup copy is written if something would be lost: of the old entries if the file was emptied, or of the view
+        if the next write would change its layout.
+        """
+        view, parsed = self._places.view(file.key), parse_note_file(data)
+        if parsed.conflict:
+            raise MemoryConflict(
+                f"Refusing to write {view.name}: {parsed.conflict}, so rewriting it could lose something",
+                f"save {str(view.path)!r} as UTF-8 text, or move it away: it is written again without what was added",
+                view.try_back_up(data),
+            )
+        base = split_entries(self._rows.text_of_view(file)) if file.seen else ()
+        after = parsed.entries
+        if base != file.entries and file.notes:
+            merged = merge(base, parsed.entries, file.entries)
+            # Both changed one entry: it stays in both forms, which a person can tell apart.
+            after = merged or (
+                *file.entries,
+                *(entry for entry in parsed.entries if entry not in file.entries),
+            )
+        emptied = bool(file.notes) and not parsed.entries
+        copy = None
+        if emptied or not parsed.canonical:
+            copy = view.back_up(file.text.encode() if emptied else data)
+        known = self._lost_at and view.path.stat().st_mtime < self._lost_at
+        origin = UNKNOWN if known else NoteOrigin("person", self._clock() if file.version else 0.0)
+        notes = _notes_of(file, after, origin)
+        # A file of another program that is met for the first time, in the layout of ours, is no edit.
+        is_first = not file.version and parsed.canonical
+        change = self._store(
+            file,
+            notes,
+            "" if is_first else "edit",
+            session,
+            view=data if after == parsed.entries else None,
+        )
+        [stored] = self._rows.read([file])
+        if after != parsed.entries:
+            self._write_view(stored, data)
+        notice = ""
+        if not is_first:
+            log.info("adopted an edit of %s from outside as change %d", view.path, change)
+            what = "emptied" if emptied else "edited"
+            undoable = "" if after == file.entries else ", which can be undone"
+            where = f"; a backup is {str(copy)!r}" if copy else ""
+            notice = f"{view.name} was {what} outside this tool: adopted as change {change}{undoable}{where}."
+        return OpenFile(stored, view.read(), session, notice=notice)
+
+    def _write_view(self, file: StoredFile, expected: bytes | None) -> str:
+        """Write the view of stored notes. Return a warning if it can't be written: the next look tries again."""
+        view = self._places.view(file.key)
+        try:
+            if file.text or expected is not None:
+                data = view.write(file.text, expected)
+                self._database.batch([self._rows.set_view(file, data)])
+        except EditedMeanwhile as exc:
+            log.info("%s: %s; the next look adopts it", view.path, exc)
+        except (StorageError, MemoryConflict) as exc:
+            log.warning("%s is not as the notes are: %s", view.path, exc)
+            return f"Saved, but {view.name} can't be written: {exc}"
+        return ""
 
     # ---------------------------------------------------------------- writing
 
@@ -668,9 +501,48 @@ class MemoryStore:
 
         No tool of a model may call this.
         """
-        for entry in entries:  # before it counts: no confirmation is without an event
-            self.record("confirm", entry_hash(entry))
-        self.origins.confirm(entries)
+        now = self._clock()
+
+        def confirmed(note: Note) -> NoteOrigin:
+            before = note.origin
+            return structs.replace(
+                before, origin="person", at=now, confirmed=before.confirmed or before.origin
+            )
+
+        self._until_unchanged(partial(self._set_origins, frozenset(entries), confirmed, "confirm"))
+
+    def lower(self, session: Session, since: float, reading: Reading) -> None:
+        """Lower the origin of notes that a model wrote in a session, now that more of what it had read is known.
+
+        Args:
+            since: Time in epoch seconds; only notes written since then are lowered.
+            reading: What the model had read.
+        """
+
+        def lowered(note: Note) -> NoteOrigin:
+            before = note.origin
+            if before.origin == "assistant" and before.session == session.id and before.at >= since:
+                return structs.replace(before, origin=origin_of_text(note.text, reading))
+            return before
+
+        self._until_unchanged(partial(self._set_origins, None, lowered))
+
+    def _set_origins(
+        self, texts: frozenset[str] | None, change: Callable[[Note], NoteOrigin], event: str = ""
+    ) -> None:
+        """Change the origins of notes with these texts, or of all, and record an event for each text."""
+        with self._database.transaction():
+            for file in self._rows.read([self._files[target] for target in self.enabled_targets]):
+                notes = [
+                    structs.replace(note, origin=change(note))
+                    if texts is None or note.text in texts
+                    else note
+                    for note in file.notes
+                ]
+                if notes != list(file.notes):
+                    self._replace(file, notes)
+            for text in sorted(texts or ()):
+                self.changes.record(event, entry_hash(text))
 
     def pin(self, target: MemoryTarget, old_text: str, *, on: bool = True) -> Result:
         """Let only a person change or remove the entry that `old_text` identifies, or take that back.
@@ -683,38 +555,30 @@ class MemoryStore:
         """
         if off := self._off(target):
             return self.refuse(off, target, self._local)
-        # Under the lock of the file: a model that changes it now has not seen the pin.
-        with self._journal.opened(target, self._files[target], self._local) as opened:
-            place = find(opened.entries, old_text)
-            if not isinstance(place, Refusal):
+
+        def write() -> str | Refusal:
+            with self._opened(target, self._local) as opened:
+                place = find(opened.entries, old_text)
+                if isinstance(place, Refusal):
+                    return place
                 entry = opened.entries[place]
-                if self.origins.read().of(entry).pinned != on:
-                    self.record("pin" if on else "unpin", entry_hash(entry))
-                    self.origins.pin(entry, on=on)
-        if isinstance(place, Refusal):
-            return self.refuse(place, target, self._local)
+                notes = [
+                    structs.replace(note, origin=structs.replace(note.origin, pinned=on))
+                    if note.text == entry
+                    else note
+                    for note in opened.file.notes
+                ]
+                if notes != list(opened.file.notes):
+                    with self._database.transaction():
+                        self._replace(opened.file, notes)
+                        self.changes.record("pin" if on else "unpin", entry_hash(entry))
+                return entry
+
+        entry = self._until_unchanged(write)
+        if isinstance(entry, Refusal):
+            return self.refuse(entry, target, self._local)
         message = "Entry pinned: only you can change or remove it." if on else "Entry no longer pinned."
         return {"success": True, "done": True, "target": target, "message": message, "entry": entry}
-
-    @_read_once
-    def in_order(self, target: MemoryTarget) -> list[str]:
-        """Return all entries on disk, the profile first and then pinned ones.
-
-        Raises:
-            MemoryConflict: The file can't be read or is not UTF-8 text.
-        """
-        table, entries = self.origins.read(), self.entries(target)
-        start = 1 if target == "user" and profile_values(entries, self.profile_fields) else 0
-        rest = sorted(entries[start:], key=lambda entry: not table.of(entry).pinned)
-        return [*entries[:start], *rest]
-
-    def record(self, kind: str, text_hash: str, **details: Any) -> None:
-        """Record a decision of a person about the text with this hash: confirm, reject or allow.
-
-        Raises:
-            StorageError: The journal can't be written.
-        """
-        self._journal.record(kind, text_hash, **details)
 
     def add(self, target: MemoryTarget, content: str, *, session: Session | None = None) -> Result:
         """Append an entry. If the file already has this entry, succeed without a change."""
@@ -738,22 +602,6 @@ class MemoryStore:
         """
         return self.write(target, [Operation("remove", "", old_text)], session)
 
-    def profile(self) -> dict[str, str]:
-        """Return the values of the typed fields in USER.md, by name.
-
-        Raises:
-            MemoryConflict: The file can't be read or is not UTF-8 text.
-        """
-        return profile_values(self.entries("user"), self.profile_fields)
-
-    def undeclared_profile(self) -> dict[str, str]:
-        """Return the values between the typed fields of USER.md whose field is not declared any more, by name.
-
-        Raises:
-            MemoryConflict: The file can't be read or is not UTF-8 text.
-        """
-        return undeclared_values(self.entries("user"), self.profile_fields)
-
     def set_profile(
         self, values: Mapping[str, Any], *, session: Session | None = None, reading: Reading | None = None
     ) -> Result:
@@ -768,8 +616,9 @@ class MemoryStore:
     def _set_profile(
         self, values: Mapping[str, Any], session: Session | None, reading: Reading | None
     ) -> Result:
-        entries = self.entries("user")
-        operation = field_operation(entries, values, self.profile_fields)
+        stored = self.read()
+        entries = stored.entries("user")
+        operation = field_operation(entries, values, self._settings.profile_fields)
         if isinstance(operation, Refusal):
             return self.refuse(operation, "user", session)
         if operation is None:
@@ -779,8 +628,8 @@ class MemoryStore:
                 "target": "user",
                 "message": "The fields have these values already.",
             }
-        origin = self.origins.read().of(entries[0]).origin if operation.action == "replace" else "person"
-        if reading is not None or self._may_command(NoteOrigin(origin, 1.0)):
+        origin = stored.origin_of(entries[0]).origin if operation.action == "replace" else "person"
+        if reading is not None or self._settings.may_command(NoteOrigin(origin, 1.0)):
             return self.write("user", [operation], session, reading=reading, expected=entries)
         # The person set one field, and has not confirmed the others, which stand in the same entry.
         result = self.write("user", [operation], session, reading=Reading(origin), expected=entries)
@@ -789,12 +638,6 @@ class MemoryStore:
                 f"The other fields come from {ORIGIN_NAMES[origin]}, so they wait: hermes-memory review."
             )
         return result
-
-    def apply_batch(
-        self, target: MemoryTarget, operations: Sequence[Operation], *, session: Session | None = None
-    ) -> Result:
-        """Apply all operations, or none if one is refused. The limit applies to the final entries only."""
-        return self.write(target, operations, session, batch=True)
 
     def reset(
         self, target: MemoryTarget, *, session: Session | None = None, reading: Reading | None = None
@@ -820,11 +663,8 @@ class MemoryStore:
         Later changes of other entries stay. The limit does not apply, so that a removed entry can always be
         restored.
         """
-        # If a process died after it replaced the file, its change is completed first, so that it can be undone.
-        self._settle(target)
-        if change is None:
-            self._adopt_loss(target, session)
-        for version in self._journal.versions(self._keys(target)):
+        self.read()  # an edit by hand that nobody has looked at is the newest change
+        for version in self.changes.versions(self._keys(target)):
             newest = change is None and version.action != "undo" and not version.undone
             if (newest or version.id == change) and (version.added or version.removed):
                 break
@@ -865,6 +705,7 @@ class MemoryStore:
         *,
         session: Session | None = None,
         action: Literal["edit", "import"] = "edit",
+        origins: Mapping[str, NoteOrigin] | None = None,
     ) -> Result:
         """Make the notes what a person wrote, as if the person had edited the file. No limit and no scan applies.
 
@@ -875,6 +716,7 @@ class MemoryStore:
             text: The whole text as the person wrote it.
             base: The entries that the person began with.
             action: The action of the change in the history.
+            origins: Origins of texts that are new here, by `entry_hash`; the others are the person's.
         """
         who = session or self._local
         if off := self._off(target):
@@ -884,7 +726,7 @@ class MemoryStore:
             return {"success": False, "error": f"Nothing was changed: {written.conflict}."}
         try:
             return self._until_unchanged(
-                lambda: self._edit_once(target, written.entries, tuple(base), who, action)
+                lambda: self._edit_once(target, written.entries, tuple(base), who, action, origins or {})
             )
         except MemoryConflict as exc:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, who)
@@ -896,8 +738,9 @@ class MemoryStore:
         base: tuple[str, ...],
         session: Session,
         action: Literal["edit", "import"],
+        origins: Mapping[str, NoteOrigin],
     ) -> Result:
-        with self._journal.opened(target, self._files[target], session) as opened:
+        with self._opened(target, session) as opened:
             notice = {"notice": opened.notice} if opened.notice else {}
             after = merge(base, mine, opened.entries)
             if after is None:
@@ -910,50 +753,30 @@ class MemoryStore:
             result: Result = {
                 "success": True,
                 "target": target,
-                "usage": str(NotesUsage(measure(after), self._limits[target])),
+                "usage": str(NotesUsage(measure(after), self._settings.limits[target])),
                 "entry_count": len(after),
                 "message": f"Edited: {added.total()} added, {removed.total()} removed."
                 if after != opened.entries
                 else _NOTHING,
             }
             if after != opened.entries:
-                table = self.origins.read()
-                for before, now in replacements(opened.entries, after):
-                    if table.of(before).pinned:
-                        self.origins.pin(now)
-                if warning := self._journal.write(opened, action, after, ()):
+                notes = _notes_of(
+                    opened.file, after, NoteOrigin("person", self._clock(), session.id), origins
+                )
+                if warning := self._commit(opened, notes, action):
                     result["warning"] = redact(warning)
         gone = Edit(after, tuple(NoteChange(0, "remove", "", entry) for entry in removed))
         return result | _caution(gone) | notice
-
-    def verify(self) -> ChainReport | None:
-        """Check the record of all changes of the notes, also of other users; None if there is no journal yet.
-
-        Raises:
-            StorageError: The journal can't be read.
-        """
-        return self._journal.verify() if self._journal.exists else None
-
-    def writers(self) -> set[str]:
-        """Return the `Session.owner` of everybody who had a note written, as far as the history goes."""
-        return self._journal.writers() if self._journal.exists else set()
-
-    def accept_history(self) -> None:
-        """Record that a person accepts the history as it is, after `verify` had reported faults."""
-        self._journal.accept()
 
     def history(
         self, target: MemoryTarget | None = None, limit: int = 50, *, before: int | None = None
     ) -> list[NoteVersion]:
         """Return at most `limit` changes of the notes, newest first.
 
-        Changes of a process that died after it replaced the file are included.
-
         Args:
             before: Only changes before the one with this id; None for all.
         """
-        self._settle(target)
-        return list(islice(self._journal.versions(self._keys(target), before=before), limit))
+        return list(islice(self.changes.versions(self._keys(target), before=before), limit))
 
     def version(self, change: int) -> NoteVersion | None:
         """Return the change with this id; None if the history of these notes does not have it."""
@@ -963,28 +786,34 @@ class MemoryStore:
     def prune(self) -> int:
         """Delete the history and all backup copies of the notes. Return the number of deleted changes and copies.
 
-        The deleted changes can't be undone any more. Changes whose writes are not in the outbox yet stay.
+        The deleted changes can't be undone any more.
         """
-        return sum(self._journal.prune(file) for file in self._files.values())
+        deleted = 0
+        for key in self._keys(None):
+            deleted += self.changes.prune(key) if self._database.exists else 0
+            deleted += self._places.view(key).drop_backups()
+        if deleted and self._database.kind == "sqlite":
+            # The write-ahead log holds the deleted pages until a checkpoint truncates it.
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return deleted
 
     def delete(self) -> None:
-        """Delete the rows of the notes of a user from a server: texts, origins and history. Files are the caller's.
+        """Delete the rows of the notes of a user: texts, origins and history. Views are the caller's."""
+        if self._owner and self._database.exists:
+            self._rows.delete(self._keys(None))
 
-        Changes whose writes are not in the outbox yet stay. Call `prune` before.
+    def tell_removals(self) -> None:
+        """Tell the provider in use of entries that it has, and that were removed while another provider was in use.
+
+        Call this once when the program starts.
         """
-        if self._owner:
-            self._places.delete(self._files.values(), self._home.folder_of(self._owner))
-
-    def enqueue_missing(self) -> int:
-        """Find the writes that a crash or a full outbox kept out of the outbox, and pass them to `on_write`.
-
-        Return the number of changes to which these writes belong.
-
-        Call this once when the program starts. The writes keep their ids, so that the outbox stores none of them
-        twice.
-        """
-        self._settle(None)  # completes changes of a process that died, so that their writes are enqueued too
-        return self._journal.enqueue_missing()
+        if not self._database.exists or not (provider := self._hooks.provider()):
+            return
+        known: dict[str, Notes] = {}
+        for session, write, note in self.changes.removed_without(provider):
+            notes = known.setdefault(session.owner, self.of(session))
+            if all(note.text not in file.entries for file in self._rows.read(list(notes._files.values()))):
+                notes._tell(replace(write, action="remove", content=""), note, session)
 
     def start_turn(self, session: Session | None = None) -> None:
         """Set the number of refusals of this session to 0."""
@@ -1004,9 +833,9 @@ class MemoryStore:
             with contextlib.suppress(MemoryConflict):
                 entries = self.entries(target)
                 result["current_entries"] = entries_for_model(
-                    target, entries, self._limits[target], self._scan, withheld=True
+                    target, entries, self._settings.limits[target], self._scan, withheld=True
                 )
-                result["usage"] = f"{measure(entries):,}/{self._limits[target]:,}"
+                result["usage"] = f"{measure(entries):,}/{self._settings.limits[target]:,}"
         if refusal.backup:
             result["drift_backup"] = refusal.backup
         if refusal.remedy:
@@ -1015,15 +844,8 @@ class MemoryStore:
             result["for_person"] = redact(refusal.for_person)
         return result
 
-    def close(self) -> None:
-        """Close the journal."""
-        self._journal.close()
-
-    def journal_key(self, target: MemoryTarget) -> str:
-        """Return the key under which the journal stores changes of this target's file.
-
-        The file of each user has its own key.
-        """
+    def key(self, target: MemoryTarget) -> str:
+        """Return the path of the view of a target below the folder of the notes, which is its name in the database."""
         return self._files[target].key
 
     # ---------------------------------------------------- steps of a write
@@ -1052,8 +874,9 @@ class MemoryStore:
         if off := self._off(target):
             return self.refuse(off, None, who)
         # Called for each write, because the provider may have been loaded or shut down since the last one.
-        suppressed = self._suppresses is not None and self._suppresses(target)
-        limit = None if suppressed else self._limits[target]
+        suppresses = self._hooks.suppresses
+        suppressed = suppresses is not None and suppresses(target)
+        limit = None if suppressed else self._settings.limits[target]
         writes: list[MemoryWrite] = []
         for index, operation in enumerate(operations):
             write = self._vet(target, operation, who, limit, reading)
@@ -1089,26 +912,40 @@ class MemoryStore:
 
         action = "batch" if batch else operations[0].action
         once = expected is not None  # the caller plans anew
-        return self._commit(target, action, plan, who, writes=writes, reading=reading, once=once)
+        return self._change(target, action, plan, who, writes=writes, reading=reading, once=once)
 
     def _origins_of(
-        self, contents: Sequence[str], sources: Sequence[str], session: Session, reading: Reading | None
+        self,
+        contents: Sequence[str],
+        sources: Iterable[NoteOrigin],
+        session: Session,
+        reading: Reading | None,
     ) -> dict[str, Origin]:
         """Return the origin of each of these new entries.
 
         Args:
-            sources: The entries that the call replaces or merges.
+            sources: Origins of the entries that the call replaces or merges.
         """
         own = session.owner == self._owner
         if reading is None:
             person: Origin = "owner" if session.is_owner else "person"
             return dict.fromkeys(contents, person if own else "user")
-        table = self.origins.read()
-        lower = [table.of(entry).origin for entry in sources]
+        lower = [source.origin for source in sources]
         if not own:  # notes that several users share
             return dict.fromkeys(contents, lowest([reading.origin, "user", *lower]))
         inside = Reading(in_scope(reading.origin, self._owner), reading.said)
         return {content: origin_of_text(content, inside, lower) for content in contents}
+
+    def _new_note(self, opened: OpenFile, content: str, origin: Origin, reading: Reading | None) -> Note:
+        """Return a new entry. A text that was known keeps a lower origin, or that a person confirmed it."""
+        new = NoteOrigin(origin, self._clock(), opened.session.id)
+        known = opened.note(content) or self._last_gone(content)
+        if known is None:
+            return Note(content, new, _NEW)
+        before = known.origin
+        if not before.confirmed and (reading is None or rank(origin) > rank(before.origin)):
+            before = structs.replace(new, pinned=before.pinned)
+        return Note(content, before, _NEW)
 
     def _restore(
         self,
@@ -1132,7 +969,7 @@ class MemoryStore:
                     return Refusal(
                         f"Blocked: the entry {entry_handle(change.content)} matches threat pattern {threat.id!r}: "
                         f"{threat.message}. It stays in the history and is not brought back.",
-                        remedy=f"write the plain fact as a new entry, or edit {self._files[target].name} by hand; "
+                        remedy=f"write the plain fact as a new entry, or edit {self._places.view(self._files[target].key).name} by hand; "
                         f"{ALLOW_HINT}",
                     )
                 if kinds := ", ".join(secrets_in(change.content)):
@@ -1143,7 +980,7 @@ class MemoryStore:
                     )
             return edit
 
-        return self._commit(target, action, scanned, who, undoes=undoes, reading=reading)
+        return self._change(target, action, scanned, who, undoes=undoes, reading=reading)
 
     def _vet(
         self,
@@ -1162,8 +999,8 @@ class MemoryStore:
         write = MemoryWrite(str(uuid.uuid4()), operation.action, target, content, old_text)
         if fault := _write_fault(write, limit):
             return Refusal(fault)
-        if self._filter_write:
-            filtered = self._filter_write(write, session)
+        if self._hooks.filter_write:
+            filtered = self._hooks.filter_write(write, session)
             if isinstance(filtered, Refused):
                 return Refusal(f"An observer refused this write: {filtered.reason}")
             try:
@@ -1207,7 +1044,7 @@ class MemoryStore:
                     )
         return None
 
-    def _commit(
+    def _change(
         self,
         target: MemoryTarget,
         action: str,
@@ -1219,9 +1056,7 @@ class MemoryStore:
         reading: Reading | None = None,
         once: bool = False,
     ) -> Result:
-        """Lock and read the file, call `plan` with its entries, and write the edited entries.
-
-        Return the result of the call.
+        """Open a file, call `plan` with its entries, and store the edited entries. Return the result of the call.
 
         Args:
             plan: Returns the edited entries or a refusal.
@@ -1230,9 +1065,9 @@ class MemoryStore:
             undoes: Id of the change that an undo reverts.
             once: True to raise `NotesChanged` instead of planning anew, if another program was quicker.
         """
-        commit = partial(self._commit_once, target, action, plan, session, writes, undoes, reading)
+        change = partial(self._change_once, target, action, plan, session, writes, undoes, reading)
         try:
-            result, edit, notice = commit() if once else self._until_unchanged(commit)
+            result, edit, notice = change() if once else self._until_unchanged(change)
         except MemoryConflict as exc:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
         if isinstance(edit, Refusal):
@@ -1241,7 +1076,7 @@ class MemoryStore:
         result |= self._taken_away(target, edit, listed=bool(writes))
         return result | _caution(edit) | notice
 
-    def _commit_once(
+    def _change_once(
         self,
         target: MemoryTarget,
         action: str,
@@ -1251,26 +1086,22 @@ class MemoryStore:
         undoes: int | None,
         reading: Reading | None,
     ) -> tuple[Result, Edit | Refusal, Result]:
-        """Plan a change and write it. Return the result, the edit or its refusal, and further keys for the answer.
+        """Plan a change and store it. Return the result, the edit or its refusal, and further keys for the answer.
 
         Raises:
-            NotesChanged: Another program changed the row since it was read. Nothing was changed.
+            NotesChanged: Another program changed the notes since they were read. Nothing was changed.
         """
         notice: Result = {}
-        with self._journal.opened(target, self._files[target], session) as opened:
+        with self._opened(target, session) as opened:
             if opened.notice:
                 notice["notice"] = opened.notice
             edit = plan(opened.entries)
             if isinstance(edit, Refusal):
                 return {}, edit, notice
-            known = self.origins.read()
-            pinned = [
-                change for change in edit.changes if change.previous and known.of(change.previous).pinned
-            ]
             if reading is not None:
                 # Not only those that the changes name: equal texts of another Unicode form go with them.
                 for entry in opened.entries:
-                    if known.of(entry).pinned and entry not in edit.entries:
+                    if opened.is_pinned(entry) and entry not in edit.entries:
                         return {}, _pinned(target, entry), notice
             table = _CHANGED if edit.changes else _UNCHANGED
             count = len(writes) if action == "batch" else len(edit.changes)
@@ -1278,7 +1109,7 @@ class MemoryStore:
                 "success": True,
                 "done": True,
                 "target": target,
-                "usage": str(NotesUsage(measure(edit.entries), self._limits[target])),
+                "usage": str(NotesUsage(measure(edit.entries), self._settings.limits[target])),
                 "entry_count": len(edit.entries),
                 "message": table.get(action, _NOTHING).format(
                     operations=counted(count, "operation"),
@@ -1287,46 +1118,186 @@ class MemoryStore:
                 ),
                 "note": _SAVED,
             }
-            contents = [change.content for change in edit.changes if change.content]
-            if writes:
-                sources = [change.previous for change in edit.changes if change.previous]
-                origins = self._origins_of(contents, sources, session, reading)
-            else:
-                origins = {content: known.of(content).origin for content in contents}
-            performed = self._performed(target, action, edit, writes, origins, session, undoes)
+            new = self._new_notes(opened, edit, bool(writes), session, reading)
+            performed = self._performed(target, action, edit, writes, new, session, undoes)
             if isinstance(performed, Refusal):
                 return {}, performed, notice
             waiting = sorted(
-                {origin for origin in origins.values() if not self._may_command(NoteOrigin(origin, 1.0))}
+                {note.origin.origin for note in new.values() if not self._settings.may_command(note.origin)}
             )
             if waiting and performed:
                 result |= {"origin": waiting[0], "note": _WAITS.format(origin=ORIGIN_NAMES[waiting[0]])}
-            warning = ""
-            notice |= self._back_up_large(target, edit)
+            if (
+                any(len(change.previous) > self._settings.limits[target] for change in edit.changes)
+                and opened.data
+            ):
+                # A person made this entry larger than the limit of the file, perhaps without another copy.
+                notice["drift_backup"] = self._places.view(opened.file.key).try_back_up(opened.data)
             if performed:
-                # Before a file: after a crash, no note may pass for a person's.
-                record = partial(self._record_origins, origins, session, reading, pinned)
                 if target == "project":
                     self._remember_project(opened.file.key)
-                warning = self._journal.write(
-                    opened, action, edit.entries, performed, undoes, before=record if writes else None
-                )
-            if warning:
-                result["warning"] = redact(warning)
+                notes = _notes_of(opened.file, edit.entries, PERSON, {}, new)
+                if warning := self._commit(opened, notes, action, performed, undoes):
+                    result["warning"] = redact(warning)
         return result, edit, notice
 
-    def _record_origins(
+    def _new_notes(
+        self, opened: OpenFile, edit: Edit, is_written: bool, session: Session, reading: Reading | None
+    ) -> dict[str, Note]:
+        """Return the notes that an edit adds or brings back, by their text."""
+        contents = [change.content for change in edit.changes if change.content]
+        if not is_written:  # an undo, a restored version
+            return {
+                text: structs.replace(known, change=_NEW)
+                if (known := opened.note(text) or self._last_gone(text))
+                else Note(text, UNKNOWN, _NEW)
+                for text in contents
+            }
+        previous = [note for change in edit.changes if (note := opened.file.note(change.previous))]
+        origins = self._origins_of(contents, [note.origin for note in previous], session, reading)
+        new = {text: self._new_note(opened, text, origin, reading) for text, origin in origins.items()}
+        for change in edit.changes:  # a pinned entry that a person wrote anew stays pinned
+            if change.content and opened.is_pinned(change.previous):
+                note = new[change.content]
+                new[change.content] = structs.replace(note, origin=structs.replace(note.origin, pinned=True))
+        return new
+
+    def _remember_project(self, key: str) -> None:
+        """Store under which key the notes on the repository are, before a change of them.
+
+        Raises:
+            StorageError: Another machine keeps them under another key, which was not known when this program began.
+        """
+        if self.project is None or key != self._places.of_project(self.project.key).key:
+            return  # the notes on another repository
+        if with_notes_key(self.project, self._project_keys).key != self.project.key:
+            raise StorageError(
+                f"nothing was saved: another machine keeps the notes on {self.project.name!r} under an earlier address",
+                "start this program again",
+            )
+
+    def _commit(
         self,
-        origins: Mapping[str, Origin],
+        opened: OpenFile,
+        notes: Sequence[Note],
+        action: str,
+        writes: Sequence[MemoryWrite] = (),
+        undoes: int | None = None,
+    ) -> str:
+        """Store a planned change and write the view. Return a warning if not all that should follow was done.
+
+        Raises:
+            NotesChanged: Another program changed the notes since they were read. Nothing was changed.
+            StorageError: The change could not be stored.
+        """
+        warnings: list[str] = []
+        self._store(opened.file, notes, action, opened.session, writes, undoes, warnings=warnings)
+        if self._settings.mirror:
+            after = StoredFile(opened.file.key, opened.file.owner, opened.file.target, tuple(notes))
+            if after.text != opened.file.text and (warning := self._write_view(after, opened.data)):
+                warnings.append(warning)
+        return "; ".join(warnings)
+
+    def _store(
+        self,
+        file: StoredFile,
+        notes: Sequence[Note],
+        action: str,
         session: Session,
-        reading: Reading | None,
-        pinned: Sequence[NoteChange],
-    ) -> None:
-        """Store the origins of new entries. A pinned entry that a person wrote anew stays pinned."""
-        self.origins.record(origins, session.id, raise_to=reading is None)
-        for change in pinned:
-            if change.content:
-                self.origins.pin(change.content)
+        writes: Sequence[MemoryWrite] = (),
+        undoes: int | None = None,
+        *,
+        view: bytes | None = None,
+        warnings: list[str] | None = None,
+    ) -> int:
+        """Store notes, history and rows of the outbox in one transaction. Return the id of the change.
+
+        Args:
+            action: The action of the change; "" for none.
+            view: Bytes of a view that shows these notes; None if there is none yet.
+            warnings: Gets a sentence if the outbox does not take a write.
+        """
+        after, change = [note.text for note in notes], 0
+        told = writes if self._hooks.on_write is not None else ()
+        provider = self._hooks.provider() if told else ""
+        try:
+            with self._database.transaction():
+                if action:
+                    # Of several writers the others wait at the first statement, and have little to undo.
+                    statement = self.changes.add(file, after, action, session, told, undoes, provider)
+                    claimed, [row] = self._database.batch([self._rows.claim(file), statement])
+                    change = int(row[0])
+                else:
+                    [claimed] = self._database.batch([self._rows.claim(file)])
+                if not claimed:
+                    raise NotesChanged(f"{file.key} was changed by another program just now", "try again")
+                new = [
+                    structs.replace(note, change=change) if note.change == _NEW else note for note in notes
+                ]
+                statements = self._rows.replace(file, new)
+                if action:
+                    statements += self.changes.complete(file, change, undoes)
+                if view is not None:
+                    statements.append(self._rows.set_view(structs.replace(file, notes=tuple(new)), view))
+                if statements:
+                    self._database.batch(statements)
+                for write in told:
+                    try:
+                        self._tell(write, file.note(write.previous), session)
+                    except OutboxError as exc:
+                        log.warning("change %d of the notes is not in the outbox: %s", change, exc)
+                        if warnings is not None:
+                            warnings.append(f"{_NOT_ENQUEUED}: {exc}")
+                        break  # a later one may replace what this one said
+                if action:
+                    self.changes.record_change(file, change, action, after, session)
+        except CommitUnconfirmed:
+            raise  # it is there, and lost with the primary
+        except CommitInDoubt:
+            if not change or self._database.in_transaction or not self._is_stored(change):
+                raise
+        return change
+
+    def _is_stored(self, change: int) -> bool:
+        with contextlib.suppress(StorageError):
+            return self.changes.has(change)
+        return False
+
+    def _replace(self, file: StoredFile, notes: Sequence[Note]) -> None:
+        """Store notes whose texts are the same, without a change in the history."""
+        self._store(file, notes, "", self._local)
+
+    def _tell(self, write: MemoryWrite, previous: Note | None, session: Session) -> bool:
+        """Put a write into the outbox. Return False if no provider takes it.
+
+        If the write replaces or removes an entry that another user wrote, store a removal for that user, and the new
+        entry for the user of `session`.
+
+        Raises:
+            OutboxError: The outbox does not accept the write.
+        """
+        known = (
+            self.changes.writer(previous.change) if previous and previous.change and session.primary else None
+        )
+        writer = known[0] if known else None
+        # Some providers keep a separate memory for each user, others for each user and chat.
+        if (
+            writer is None
+            or not writer.primary
+            or (writer.owner, writer.chat_id) == (session.owner, session.chat_id)
+        ):
+            return self._enqueue(write, session)
+        there = replace(writer, identity=session.identity, home=session.home)
+        stored = self._enqueue(replace(write, action="remove", content=""), there)
+        if not write.content:
+            return stored
+        new = replace(write, id=f"{write.id}-new", action="add", old_text="", previous="")
+        return self._enqueue(new, session) and stored
+
+    def _enqueue(self, write: MemoryWrite, session: Session) -> bool:
+        if self._hooks.on_write is None:
+            raise OutboxError("no memory provider takes it", "check the provider's state")
+        return self._hooks.on_write(write, session) is not False
 
     def _until_unchanged(self, write: Callable[[], Value]) -> Value:
         """Call `write`, which plans a change and stores it, again as long as another program is quicker.
@@ -1353,7 +1324,7 @@ class MemoryStore:
         action: str,
         edit: Edit,
         writes: Sequence[MemoryWrite],
-        origins: Mapping[str, Origin],
+        new: Mapping[str, Note],
         session: Session,
         undoes: int | None,
     ) -> list[MemoryWrite] | Refusal:
@@ -1364,7 +1335,7 @@ class MemoryStore:
         """
         performed: list[MemoryWrite] = []
         for change in edit.changes:
-            origin: dict[str, str] = {"origin": origins[change.content]} if change.content else {}
+            origin: dict[str, str] = {"origin": new[change.content].origin.origin} if change.content else {}
             if writes:
                 vetted = writes[change.operation]
                 performed.append(
@@ -1386,7 +1357,7 @@ class MemoryStore:
                 previous=change.previous,
                 metadata={"cause": action, **origin} | ({"undoes": str(undoes)} if undoes else {}),
             )
-            filtered = self._filter_write(restored, session) if self._filter_write else restored
+            filtered = self._hooks.filter_write(restored, session) if self._hooks.filter_write else restored
             if filtered != restored:
                 reason = (
                     filtered.reason if isinstance(filtered, Refused) else "it would be changed on the way"
@@ -1394,13 +1365,6 @@ class MemoryStore:
                 return Refusal(f"An observer refused this write: {reason}")
             performed.append(restored)
         return performed
-
-    def _back_up_large(self, target: MemoryTarget, edit: Edit) -> Result:
-        """Back up the file if the edit takes away an entry that a person made larger than the limit of the file."""
-        file, limit = self._files[target], self._limits[target]
-        large = any(len(change.previous) > limit for change in edit.changes)
-        backup = file.try_back_up(file.read()) if large else ""
-        return {"drift_backup": backup} if backup else {}
 
     def _taken_away(self, target: MemoryTarget, edit: Edit, *, listed: bool) -> Result:
         """Return the entries that the edit removed or replaced, for the answer.
@@ -1432,24 +1396,25 @@ class MemoryStore:
 
         If a write can't be stored, return a refusal, because the write would be lost.
         """
-        table, entries = self.origins.read(), self.entries(target) if reading is not None else ()
+        stored = self.read() if reading is not None else None
+        entries = stored.entries(target) if stored is not None else ()
         for write in writes:
             place = find(entries, write.old_text) if write.old_text else None
-            if isinstance(place, int) and table.of(entries[place]).pinned:
+            if stored is not None and isinstance(place, int) and stored.origin_of(entries[place]).pinned:
                 return self.refuse(_pinned(target, entries[place]), target, session)
         origins = self._origins_of([write.content for write in writes if write.content], (), session, reading)
-        for stored, write in enumerate(writes):
+        for count, write in enumerate(writes):
             origin = {"origin": origins[write.content]} if write.content else {}
             handed = replace(write, performed=False, metadata={**write.metadata, **origin})
             try:
-                self._journal.enqueue(handed, session)
+                self._enqueue(handed, session)
             except (OutboxError, StorageError) as exc:
                 part = (
-                    f"{counted(stored, 'operation is', 'operations are')} with the memory provider, counted from the "
+                    f"{counted(count, 'operation is', 'operations are')} with the memory provider, counted from the "
                     "first: do not repeat that; the others were not"
                 )
                 refusal = Refusal(
-                    f"{part if stored else 'Nothing was'} saved: {exc.message}.", remedy=exc.remedy
+                    f"{part if count else 'Nothing was'} saved: {exc.message}.", remedy=exc.remedy
                 )
                 return self.refuse(refusal, target, session)
         self._refusals.reset(session)
@@ -1471,10 +1436,11 @@ class MemoryStore:
 
     def _too_large(self, target: MemoryTarget, entry: str) -> Refusal:
         """Return the refusal of a write to a file that holds an entry larger than the limit of the whole file."""
-        limit, file = self._limits[target], self._files[target]
-        backup = file.try_back_up(file.read())
+        limit, view = self._settings.limits[target], self._places.view(self._files[target].key)
+        data = view.read() if self._settings.mirror else None
+        backup = view.try_back_up(data) if data else ""
         return Refusal(
-            f"Refusing to write {file.name}: it holds an entry of {len(entry):,} characters, "
+            f"Refusing to write {view.name}: it holds an entry of {len(entry):,} characters, "
             f"more than the whole store ({limit:,}).",
             backup=backup,
             remedy=(
@@ -1484,55 +1450,52 @@ class MemoryStore:
             ),
         )
 
-    def _settle(self, target: MemoryTarget | None) -> None:
-        for name in (target,) if target else self.enabled_targets:
-            try:
-                self._journal.settle(self._files[name])
-            except StorageError as exc:
-                log.warning("the history may lack the last change of %s: %s", self._files[name].path, exc)
-
-    def _adopt_loss(self, target: MemoryTarget | None, session: Session | None) -> None:
-        """Enter a file that was emptied or deleted by hand into the history, so that this is the newest change."""
-        for name in (target,) if target else self.enabled_targets:
-            with contextlib.suppress(MemoryConflict):
-                if not self._files[name].in_database and not self.entries(name):
-                    with self._journal.opened(name, self._files[name], session or self._local):
-                        pass
-
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]
 
-    def _scanned(
-        self, target: MemoryTarget, part: Sequence[str] | None = None
-    ) -> list[tuple[str, NoteOrigin, FlaggedEntry | None]]:
-        """Return the entries that a model may see, each with its origin, and its flag if it is withheld.
-
-        Entries in the system prompt are no neighbours of those that are data.
-
-        Args:
-            part: The entries that are meant; default: those at the beginning of the file.
-
-        Raises:
-            MemoryConflict: The file can't be read or is not UTF-8 text.
-        """
-        entries = scanned_entries(self.entries(target) if part is None else part, self._limits[target])
-        table = self.origins.read()
-        origins = [table.of(entry) for entry in entries]
-        flags: dict[int, FlaggedEntry | None] = {}
-        for group in (True, False):
-            places = [at for at, origin in enumerate(origins) if self._may_command(origin) is group]
-            neighbours = [entries[at] for at in places]
-            group_flags = flag_entries(target, neighbours, self._limits[target], self._scan, self._allows)
-            flags.update(zip(places, group_flags, strict=True))
-        return [(entry, origins[at], flags[at]) for at, entry in enumerate(entries)]
-
     def _flag(self, target: MemoryTarget, entry: str) -> FlaggedEntry | None:
-        return flag_entry(target, entry, self._limits[target], self._scan)
+        return flag_entry(target, entry, self._settings.limits[target], self._scan)
 
     def _shown(self, target: MemoryTarget, entry: str, shorten: Callable[[str], str] = str) -> str:
         """Return the text of an entry for the model; for a flagged entry, return a placeholder."""
         flagged = self._flag(target, entry)
         return flagged.withheld if flagged else shorten(entry)
+
+
+def _notes_of(
+    file: StoredFile,
+    entries: Sequence[str],
+    origin: NoteOrigin = PERSON,
+    origins: Mapping[str, NoteOrigin] | None = None,
+    new: Mapping[str, Note] | None = None,
+) -> tuple[Note, ...]:
+    """Return these entries as notes: those of the file as they are, the others as new ones.
+
+    An entry in the place of a pinned one stays pinned.
+
+    Args:
+        origin: Origin of the others.
+        origins: Origins of some of them, by `entry_hash`.
+        new: Notes for some of them, by their text.
+    """
+    left: dict[str, list[Note]] = {}
+    for note in file.notes:
+        left.setdefault(note.text, []).append(note)
+    pinned = {
+        after
+        for before, after in replacements(file.entries, entries)
+        if (known := file.note(before)) is not None and known.origin.pinned
+    }
+    notes = []
+    for entry in entries:
+        if left.get(entry):
+            notes.append(left[entry].pop(0))
+        elif new and entry in new:
+            notes.append(new[entry])
+        else:
+            own = (origins or {}).get(entry_hash(entry), origin)
+            notes.append(Note(entry, structs.replace(own, pinned=own.pinned or entry in pinned), _NEW))
+    return tuple(notes)
 
 
 class RefusalCounter:

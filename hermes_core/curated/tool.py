@@ -15,7 +15,7 @@ from hermes_core.config.profile import ProfileField
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import BUILTIN_NAME, MemoryAction, MemoryTarget, Session, ToolCall
 from hermes_core.curated.edits import Operation, Refusal
-from hermes_core.curated.store import TARGETS, MemoryStore, Result
+from hermes_core.curated.store import TARGETS, Notes, Result
 from hermes_core.errors import HermesError
 from hermes_core.safety.origin import Reading, current_reading, report_result
 
@@ -130,7 +130,7 @@ def memory_schema_without_prompt(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def call_memory_tool(
-    store: MemoryStore | None, arguments: object, session: Session, reading: Reading | None = None
+    store: Notes | None, arguments: object, session: Session, reading: Reading | None = None
 ) -> str:
     """Run a call of the `memory` tool and return the result for the model, as the text of a JSON object.
 
@@ -145,7 +145,7 @@ def call_memory_tool(
         result = {"error": "Memory is not available. It is switched off in this session.", "success": False}
     else:
         # Read before the call: an entry that it removes is in the result.
-        origins = store.stored_origins() if reading is not None else []
+        origins = store.read().origins() if reading is not None else []
         try:
             result = _run(store, arguments, session, reading)
         except HermesError as exc:
@@ -157,7 +157,7 @@ def call_memory_tool(
     return json.dumps(result, ensure_ascii=False)
 
 
-def _run(store: MemoryStore, arguments: object, session: Session, reading: Reading | None) -> Result:
+def _run(store: Notes, arguments: object, session: Session, reading: Reading | None) -> Result:
     if not isinstance(arguments, Mapping):
         reason = f"Arguments must be an object, not {_brief(arguments)}. Send target and action."
         return store.refuse(Refusal(reason), None, session)
@@ -220,11 +220,12 @@ def _changed_by(added: Sequence[str], standing: Sequence[str], mentioned: Sequen
     ]
 
 
-def _standing(store: MemoryStore, target: MemoryTarget) -> list[str]:
+def _standing(store: Notes, target: MemoryTarget) -> list[str]:
     """Return the entries of a target that the system prompt shows; none if the file can't be read."""
     with contextlib.suppress(HermesError):
-        shown = set(store.shown_entries())
-        return [entry for entry in store.entries(target) if entry in shown]
+        stored = store.read()
+        shown = set(stored.shown_entries())
+        return [entry for entry in stored.entries(target) if entry in shown]
     return []
 
 
@@ -272,20 +273,18 @@ class CuratedProvider(MemoryProvider):
 
     name = BUILTIN_NAME
 
-    def __init__(
-        self, store: MemoryStore, read_so_far: Callable[[Session], Reading] = lambda _: Reading()
-    ) -> None:
+    def __init__(self, store: Notes, read_so_far: Callable[[Session], Reading] = lambda _: Reading()) -> None:
         self._store = store
         self._read_so_far = read_so_far
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Return the schema of the `memory` tool with the enabled targets; an empty list if none is enabled."""
         targets = self._store.enabled_targets
-        return [memory_schema(targets, self._store.profile_fields)] if targets else []
+        return [memory_schema(targets, self._store.settings.profile_fields)] if targets else []
 
     def system_prompt_block(self, session: Session) -> str:
         """Return the blocks of the notes as they are on disk now, without flagged entries."""
-        return self._store.of(session).take_snapshot().render()
+        return self._store.of(session).read().snapshot().render()
 
     def on_turn_start(self, session: Session) -> None:
         """Set the number of refused writes of the session to 0."""

@@ -14,18 +14,15 @@ from msgspec import Struct
 
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session
 from hermes_core.curated.document import entry_handle
-from hermes_core.curated.origins import OriginTable, entry_hash
+from hermes_core.curated.origins import Note, entry_hash
 from hermes_core.errors import CuratedMemoryError
 
 if TYPE_CHECKING:
-    from hermes_core.curated.store import DataNote, MemoryStore, Result
+    from hermes_core.curated.store import Notes, Result
+    from hermes_core.curated.stored import DataNote
 
 # Digits of the hash in the name of a waiting note. Eight, as in the handles for models, can be forged in minutes.
 HASH_DIGITS = 16
-
-# Changes of the history in which the text that a note replaced is looked up.
-MAX_CHANGES = 1000
-_VERSIONS_AT_ONCE = 50
 
 
 class WaitingNote(Struct, frozen=True):
@@ -58,7 +55,7 @@ class WaitingNote(Struct, frozen=True):
 
 
 def waiting_notes(
-    store: MemoryStore, limit: int | None = None, wanted: Callable[[DataNote], bool] = lambda _: True
+    notes: Notes, limit: int | None = None, wanted: Callable[[DataNote], bool] = lambda _: True
 ) -> list[WaitingNote]:
     """Return the notes of one owner that wait for a person, in the order of the files.
 
@@ -66,9 +63,8 @@ def waiting_notes(
         limit: Largest number of notes; default: all.
         wanted: Returns True for the notes that are meant.
     """
-    waiting = store.waiting_notes()
-    if not waiting:
-        return []
+    stored = notes.read()
+    waiting = stored.waiting_notes()
     # The scan needs the entry before each, which may hold the beginning of an attack.
     before = dict(zip(waiting[1:], waiting, strict=False))
     waiting = list(islice(filter(wanted, waiting), limit))
@@ -77,45 +73,30 @@ def waiting_notes(
         notes_of = [note for note in waiting if note.target == target]
         first = before.get(notes_of[0])
         part = [first] if first is not None and first.target == target else []
-        for entry, flag in store.flagged_among(target, [note.entry for note in (*part, *notes_of)]).items():
+        among = [Note(note.entry, note.origin) for note in (*part, *notes_of)]
+        for entry, flag in stored.flagged_among(target, among).items():
             flags[target, entry] = flag.reason
-    changes = _changes_of(store, {(note.target, note.entry) for note in waiting})
-    notes = []
-    for note in waiting:
-        change, previous = changes.get((note.target, note.entry), (None, ""))
-        notes.append(
-            WaitingNote(
-                f"entry:{entry_hash(note.entry)[:HASH_DIGITS]}",
-                note.target,
-                note.entry,
-                note.origin.origin,
-                note.origin.at,
-                note.origin.session,
-                previous,
-                change,
-                flags.get((note.target, note.entry), ""),
-            )
+    return [
+        WaitingNote(
+            f"entry:{entry_hash(note.entry)[:HASH_DIGITS]}",
+            note.target,
+            note.entry,
+            note.origin.origin,
+            note.origin.at,
+            note.origin.session,
+            _replaced_by(notes, note),
+            note.change or None,
+            flags.get((note.target, note.entry), ""),
         )
-    return notes
+        for note in waiting
+    ]
 
 
-def _changes_of(
-    store: MemoryStore, notes: set[tuple[MemoryTarget, str]]
-) -> dict[tuple[MemoryTarget, str], tuple[int, str]]:
-    """Return the latest change that wrote each of these notes, and the entry that it replaced."""
-    changes: dict[tuple[MemoryTarget, str], tuple[int, str]] = {}
-    before = None
-    # Each version holds the whole file twice.
-    for _ in range(0, MAX_CHANGES, _VERSIONS_AT_ONCE):
-        versions = store.history(limit=_VERSIONS_AT_ONCE, before=before)
-        for version in versions:
-            for write in version.writes:
-                if (version.target, write.content) in notes:
-                    changes.setdefault((version.target, write.content), (version.id, write.previous))
-        if len(changes) == len(notes) or not versions:
-            break
-        before = versions[-1].id
-    return changes
+def _replaced_by(notes: Notes, note: DataNote) -> str:
+    """Return the text that a note replaced; "" if it was added."""
+    version = notes.version(note.change) if note.change else None
+    writes = version.writes if version is not None else ()
+    return next((write.previous for write in writes if write.content == note.entry), "")
 
 
 def has_handle(text: str, handle: str) -> bool:
@@ -139,7 +120,7 @@ def named_note(notes: Iterable[WaitingNote], handle: str) -> WaitingNote:
     return next(iter(matches.values()))
 
 
-def accept_notes(store: MemoryStore, notes: Sequence[WaitingNote]) -> None:
+def accept_notes(store: Notes, notes: Sequence[WaitingNote]) -> None:
     """Store that a person read and confirmed exactly the texts of these notes.
 
     Raises:
@@ -154,31 +135,15 @@ def accept_notes(store: MemoryStore, notes: Sequence[WaitingNote]) -> None:
     store.confirm([note.entry for note in notes])
 
 
-def reject_note(store: MemoryStore, note: WaitingNote, session: Session) -> Result:
+def reject_note(store: Notes, note: WaitingNote, session: Session) -> Result:
     """Remove a note and return the result of the store. An undo brings the note back, and it waits again."""
     # A note whose text is the handle of another note must not remove that one.
     is_handle = note.entry.startswith("entry:")
     old_text = entry_handle(note.entry) if is_handle else note.entry
     result = store.remove(note.target, old_text, session=session)
     if result.get("success"):
-        store.record("reject", entry_hash(note.entry), origin=note.origin)
+        store.changes.record("reject", entry_hash(note.entry), origin=note.origin)
     return result
-
-
-def rebuild_origins(store: MemoryStore) -> int:
-    """Replace an unusable file of origins. Return the number of notes, all of which wait now."""
-    entries = store.all_entries()
-    # An undo or a restore may bring earlier entries back.
-    history = store.history(limit=MAX_CHANGES)
-    earlier = [entry for version in history for entry in (*version.before, *version.after)]
-    store.origins.rebuild([*entries, *earlier])
-    return len(entries)
-
-
-def origins_fault(store: MemoryStore) -> str:
-    """Return why the file of origins can't be used; "" if it can."""
-    table: OriginTable = store.origins.read()
-    return table.fault
 
 
 def waiting_sentence(origins: Sequence[str]) -> str:
@@ -195,21 +160,3 @@ def waiting_sentence(origins: Sequence[str]) -> str:
     names = " and ".join(dict.fromkeys(ORIGIN_NAMES.get(origin, origin) for origin in origins))
     count = len(origins)
     return f"{count} note{'s' * (count != 1)} from {names} wait{'s' * (count == 1)}"
-
-
-def earlier_notes(store: MemoryStore) -> list[str]:
-    """Return the entries on disk that a version without origins wrote. They count as the person's."""
-    table, known = store.origins.read(), set[str]()
-    if table.fault:
-        return []
-    for version in store.history(limit=MAX_CHANGES):
-        known |= {
-            write.content for write in version.writes if write.content and "origin" not in write.metadata
-        }
-    readable = [target for target in store.enabled_targets if target not in store.problems()]
-    return [
-        entry
-        for target in readable
-        for entry in store.entries(target)
-        if entry in known and entry_hash(entry) not in table.entries
-    ]

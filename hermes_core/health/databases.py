@@ -44,7 +44,7 @@ def databases(home: HermesHome) -> tuple[Path, ...]:
     ]
     if _server_config(home):
         return home.outbox_db, *journals
-    return home.state_db, home.outbox_db, home.journal_db, *journals
+    return home.state_db, home.outbox_db, *journals
 
 
 def examine_databases(home: HermesHome) -> Iterator[Finding]:
@@ -145,10 +145,9 @@ def rescue(path: Path) -> str:
         f"mv {str(file)!r} {aside + file.name.removeprefix(path.name)!r}" for file in database_files(path)
     )
     if path.name.endswith("journal.db"):
-        contents = f"the {path.parent.name}" if path.name.startswith(".") else "MEMORY.md and USER.md"
         return (
             f"stop every hermes-memory process, then move it away: {move_away} && {BEGIN_ANEW}; "
-            f"only history and undo are lost, {contents} are whole"
+            f"only history and undo are lost, the {path.parent.name} are whole"
         )
     if not path.exists():
         return f"stop every hermes-memory process and put the database or a backup in its place, or move it away: {move_away} && {BEGIN_ANEW}"

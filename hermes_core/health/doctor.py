@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from hermes_core.config import load_config
 from hermes_core.contract.values import ORIGIN_NAMES, Query, Session
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.errors import ConfigError, MemoryConflict
@@ -47,6 +47,7 @@ from hermes_core.loader.extensions import load_extensions, unmet_keys
 from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted
+from hermes_core.sessions.session_store import SessionStore
 
 
 class Examination(Struct, frozen=True):
@@ -141,25 +142,23 @@ def _examine_telemetry(memory: Memory) -> Iterator[Finding]:
 
 def _examine_curated(memory: Memory) -> Iterator[Finding]:
     """Check that the notes can be read and are within their limits."""
-    broken = memory.curated.problems()
-    for target, conflict in broken.items():
+    notes = memory.curated.read()
+    for target, conflict in notes.problems.items():
         yield failed(f"built-in {target}", conflict.message, conflict.remedy)
-    for target in memory.curated.enabled_targets:
-        if target not in broken:
-            used, limit = memory.curated.usage(target)
-            count = len(memory.curated.entries(target))
+    for target in notes.files:
+        if target not in notes.problems:
+            used, limit = notes.usage(target)
+            count = len(notes.entries(target))
             size = f"{counted(count, 'entry', 'entries')}, {used:,} of {limit:,} characters"
             yield Finding(f"built-in {target}", "ok", size)
-    for place in memory.curated.earlier_project_notes():
+    for key in memory.curated.earlier_projects():
         add = "add what still holds with `hermes-memory memory edit --target project`"
-        remedy = f"{add}, then delete that file"
-        if place.in_database:
-            remedy = f"run `hermes-memory memory export DIR`, {add}, then empty {place.key} in DIR and run `memory import DIR`"
+        remedy = f"run `hermes-memory memory export DIR`, {add}, then empty {key} in DIR and run `memory import DIR`"
         earlier = (
             "has earlier notes on this repository, whose new address had notes already; no prompt has them"
         )
-        yield Finding("built-in project", "warning", f"{place.label} {earlier}", remedy)
-    for flagged in memory.curated.flagged():
+        yield Finding("built-in project", "warning", f"{key} {earlier}", remedy)
+    for flagged in notes.flagged():
         withheld, remedy = "an entry is kept from the model", "hermes-memory memory remove takes it out"
         yield Finding("built-in memory", "warning", f"{withheld}: {flagged.reason}", remedy)
     yield from _examine_trust(memory)
@@ -182,18 +181,16 @@ def _examine_trust(memory: Memory) -> Iterator[Finding]:
 
 
 def _examine_waiting(memory: Memory) -> Iterator[Finding]:
-    """Report notes that wait for a person, and a file of origins that can't be used."""
-    if fault := memory.curated.origins.read().fault:
-        yield failed("origins of notes", fault, "hermes-memory review")
-        return
+    """Report notes that wait for a person."""
+    notes = memory.curated.read()
     with contextlib.suppress(MemoryConflict):  # reported with the files
-        if names := ", ".join(memory.curated.undeclared_profile()):
+        if names := ", ".join(notes.undeclared_profile()):
             fact = f"USER.md has values of fields that memory.profile_fields does not declare: {names}"
             remedy = "declare them again, or take the lines out of USER.md"
             yield Finding("profile", "note", fact, remedy)
     waiting = waiting_status(memory)
     if waiting.count:
-        sentence = waiting_sentence([note.origin.origin for note in memory.curated.waiting_notes()])
+        sentence = waiting_sentence([note.origin.origin for note in notes.waiting_notes()])
         yield Finding("built-in memory", "note", sentence, "hermes-memory review")
     for owner, count in waiting.of_users.items():
         remedy = f"hermes-memory review --user {owner}"
@@ -243,15 +240,16 @@ def try_curated(home: HermesHome) -> Iterator[Finding]:
     """Add an entry with the `memory` tool, find it in the next prompt, undo it, and check that it is gone."""
     scratch = home.memories / f".{SOURCE}-{uuid.uuid4().hex}"
     word = f"check-{uuid.uuid4().hex[:12]}"
-    store = MemoryStore(HermesHome(scratch, home.profile), in_files=True)
+    sessions = SessionStore(scratch / "state.db")
     try:
+        store = Notes(HermesHome(scratch, home.profile), sessions.database)
         session = Session(f"{SOURCE}-curated", home=str(scratch))
         answer = json.loads(call_memory_tool(store, {"action": "add", "content": word}, session))
         written = bool(answer.get("success")) and store.entries("memory") == (word,)
-        shown = word in store.take_snapshot().render()
+        shown = word in store.read().snapshot().render()
         undone = bool(store.undo().get("success")) and not store.entries("memory")
     finally:
-        store.close()
+        sessions.close()
         shutil.rmtree(scratch, ignore_errors=True)
     yield _verdict("curated memory", {"written": written, "shown to the model": shown, "undone": undone})
 

@@ -11,8 +11,7 @@ from msgspec import Struct, field
 
 from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import MemoryTarget, parse_outside_id
-from hermes_core.curated.store import MemoryStore, Trust
-from hermes_core.curated.waiting import earlier_notes
+from hermes_core.curated.stored import StoredNotes, Trust
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable, vector_state
 from hermes_core.health.files import examine_files, examine_texts
@@ -40,7 +39,6 @@ from hermes_core.manager.stats import ProviderHealth
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.redact import redact
 
-EARLIER_NOTES_KEY = "earlier_notes"
 """Key in `state_meta`: the number of notes of a version without origins that a status has named."""
 
 
@@ -81,13 +79,10 @@ class WaitingStatus(Struct, frozen=True):
     Attributes:
         count: Notes of the person at home.
         of_users: Number of notes by user; users without one are left out.
-        earlier: Notes that a version without origins wrote, which count as the person's. A status for people names them
-            once.
     """
 
     count: int = 0
     of_users: Mapping[str, int] = field(default_factory=dict)
-    earlier: int = 0
 
 
 class TrustStatus(Struct, frozen=True):
@@ -181,13 +176,13 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
             findings += run_check("outbox", lambda: examine_outbox(memory))
             with contextlib.suppress(StorageError):  # `examine_outbox` tells
                 outbox = _outbox(memory)
-    problems = memory.problems()
+    problems, notes = memory.problems(), memory.curated.read()
     providers = tuple(_provider(memory, name, entries) for name in memory.selected_providers)
     untold = [one for one in findings if not any(one.detail in text for text in problems)]
     return Status(
         str(memory.home.path),
         memory.home.profile,
-        {target: _store(memory.curated, target) for target in memory.curated.targets},
+        {target: _store(notes, target) for target in memory.curated.targets},
         waiting_status(memory),
         TrustStatus(memory.config.memory.trust, memory.config.memory.accepted_origins),
         IdentityStatus(memory.config.identity.owners, memory.problem_log.of_sharing()),
@@ -228,20 +223,9 @@ def waiting_status(memory: Memory) -> WaitingStatus:
         owners = memory.curated.owners() if memory.config.memory.per_user else []
     for owner in owners:
         session = memory.complete(replace(memory.local_session, **parse_outside_id(owner)))  # type: ignore[arg-type]
-        if session.owner and (count := len(memory.curated.of(session).waiting_notes())):
+        if session.owner and (count := len(memory.curated.of(session).read().waiting_notes())):
             of_users[owner] = count
-    earlier = 0
-    with contextlib.suppress(StorageError):  # `unusable` tells of a damaged journal
-        if memory.sessions.meta.get(EARLIER_NOTES_KEY) is None:
-            earlier = len(earlier_notes(memory.curated))
-    return WaitingStatus(len(memory.curated.waiting_notes()), of_users, earlier)
-
-
-def forget_earlier_notes(home: HermesHome, status: Status) -> None:
-    """Store that a person was told of notes of an earlier version, so that no later status names them."""
-    if status.waiting.earlier:
-        with open_memory(home, provider="") as memory:
-            memory.sessions.meta.set(EARLIER_NOTES_KEY, str(status.waiting.earlier))
+    return WaitingStatus(len(memory.curated.read().waiting_notes()), of_users)
 
 
 def _provider(memory: Memory, selected: str, entries: list[ProviderEntry]) -> ProviderStatus:
@@ -292,14 +276,14 @@ def _last_taken(memory: Memory, provider: str) -> float | None:
         return None  # `unusable` tells
 
 
-def _store(curated: MemoryStore, target: MemoryTarget) -> StoreStatus:
-    if target not in curated.enabled_targets:
+def _store(notes: StoredNotes, target: MemoryTarget) -> StoreStatus:
+    if target not in notes.files:
         return StoreStatus(False)
-    if conflict := curated.problems().get(target):
+    if conflict := notes.problems.get(target):
         return StoreStatus(True, None, None, None, (redact(conflict.message),))
-    used, limit = curated.usage(target)
-    flagged = tuple(f"{one.handle}: {one.reason}" for one in curated.flagged(target))
-    return StoreStatus(True, len(curated.entries(target)), used, limit, flagged)
+    used, limit = notes.usage(target)
+    flagged = tuple(f"{one.handle}: {one.reason}" for one in notes.flagged(target))
+    return StoreStatus(True, len(notes.entries(target)), used, limit, flagged)
 
 
 def _sentences(findings: list[Finding], *, failed: bool) -> tuple[str, ...]:

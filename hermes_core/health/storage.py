@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,13 +14,14 @@ from hermes_core.sessions.home_store import open_sessions
 from hermes_core.storage.moved import StoreMark, read_mark
 
 if TYPE_CHECKING:
-    from hermes_core.sessions.search.protocol import SearchEngine
+    pass
 
 TABLES = (
     *("sessions", "messages", "turns", "turn_records", "open_turns", "open_messages", "daily_usage"),
     *("state_meta", "host_state", "outbox_rows", "outbox_settled", "outbox_refused"),
+    *("notes", "note_entries", "note_changes", "note_events"),
 )
-"""The tables of sessions and outbox, which each engine has."""
+"""The tables of sessions, outbox and notes."""
 
 
 class StorageStatus(Struct, frozen=True):
@@ -54,8 +55,6 @@ def storage_status(home: HermesHome, extensions: Extensions | None = None) -> St
             queries = [(f"SELECT count(*) FROM {table}", ()) for table in TABLES]  # noqa: S608  names of ours
             counts = database.read(queries)
             rows = {table: int(count[0][0]) for table, count in zip(TABLES, counts, strict=True)}
-        if database.kind != "sqlite":
-            rows |= cast("SearchEngine", database).count_notes()
         return StorageStatus(
             database.label,
             database.kind,

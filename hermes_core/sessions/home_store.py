@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal, cast
 
 from hermes_core.config import STORAGE_PASSWORD, Config, Credentials, load_config
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
+from hermes_core.curated.stored import NoteSettings
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError
 from hermes_core.home import HermesHome
 from hermes_core.loader.extensions import Extensions, extension_remedy, import_target, load_extensions
@@ -127,22 +129,22 @@ def _vector_factory(
 
 
 @contextlib.contextmanager
-def open_notes(home: HermesHome) -> Iterator[MemoryStore]:
-    """Open the notes of a home for the block: its files, or the rows on the server of `storage.url`.
+def open_notes(home: HermesHome) -> Iterator[Notes]:
+    """Open the notes of a home for the block.
 
-    Use this in a program that has no `Memory`, such as a provider that reads the notes once. `MemoryStore(home)` is for
-    files, and refuses a home whose notes are on a server.
+    Use this in a program that has no `Memory`, such as a provider that reads the notes once.
 
     Raises:
-        DatabaseUnavailable: The server can't be reached.
+        DatabaseUnavailable: The database can't be opened.
     """
     config = load_config(home)
-    if not config.storage.url:
-        with contextlib.closing(MemoryStore(home, in_files=True)) as store:
-            yield store
-        return
     with contextlib.closing(open_sessions(home, config)) as sessions:
-        # Else a server that is down would pass for notes of which each one is damaged.
-        sessions.database.execute("SELECT 1")
-        with contextlib.closing(MemoryStore(home, database=sessions.database)) as store:
-            yield store
+        if config.storage.url:
+            # Else a server that is down would pass for notes of which each one is damaged.
+            sessions.database.execute("SELECT 1")
+        yield Notes(home, sessions.database, NoteSettings.of(home, config), place=place_of(home, config))
+
+
+def place_of(home: HermesHome, config: Config) -> str:
+    """Return the name of this machine and home, if other machines may use the database too; else ""."""
+    return f"{socket.gethostname()}:{home.path}" if config.storage.url else ""

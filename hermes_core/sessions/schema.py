@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from hermes_core.curated.tables import create_notes
 from hermes_core.outbox.store import create_tables
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.search import index
@@ -165,6 +166,7 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
     index.create_indexes(connection)
     create_tables(connection)
+    create_notes(connection)
 
 
 def _cut_text(connection: sqlite3.Connection) -> None:

@@ -151,9 +151,7 @@ class EventChain:
         """
         rows = self._rows()
         start = max((index for index, row in enumerate(rows) if row["kind"] in _STARTS), default=0)
-        faults = (
-            [] if rows else ["the record has no events, and it begins with one: all of them were deleted"]
-        )
+        faults = ["the record has no events: all of them were deleted"] if contents and not rows else []
         events = [_event(row) for row in rows]
         previous = rows[start - 1]["hash"] if start else ""
         for row, event in zip(rows[start:], events[start:], strict=True):
@@ -210,6 +208,9 @@ def append_event(
 ) -> int:
     """Append an event to a table of events and return its id. No other transaction may append at the same time."""
     last = connection.execute(f"SELECT id, hash FROM {table} ORDER BY id DESC LIMIT 1").fetchone()
+    if last is None and kind not in _STARTS:
+        append_event(connection, table, at, "begin", "", {"through": 0})
+        return append_event(connection, table, at, kind, subject, details, change)
     number, previous = (last[0] + 1, last[1]) if last else (1, "")
     # Without a random part, the digest of an erased event would tell who guesses its text that the guess is right.
     text = json.dumps({**details, "nonce": secrets.token_hex(16)}, ensure_ascii=False, sort_keys=True)

@@ -1,7 +1,7 @@
 """The inventory of a home: which of its stores have held data, so that an emptied store does not pass for a new one.
 
-The stores are the notes with the file of their origins, and all SQLite files of the home, also those of providers. A store that is in the inventory and
-is empty or missing is lost. Nothing is written to a lost database until a backup is in its place or the loss is accepted.
+The stores are all SQLite files of the home, also those of providers. A store that is in the inventory and is empty or
+missing is lost. Nothing is written to a lost database until a backup is in its place or the loss is accepted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from hermes_core.errors import StorageError
+from hermes_core.home import file_name_of
 from hermes_core.storage.files import FileValue, ensure_folder, locked, sync_folder, write_atomic
 
 FILE_NAME = "stores.json"
 
 STATE_DB = "state.db"
 
-# The file of the origins of notes, beside them. Without it every note would pass for a person's.
-ORIGINS = "origins.json"
+# The file of the origins of skills, beside them. Without it every skill would pass for a person's.
+ORIGINS = ".origins.json"
+
+# In the name of an entry: the loss of this store was accepted.
+_ACCEPTED = "accepted: "
 
 # Files below deeper folders are parts of a store, or a program's own. Skills have many folders, and only the first
 # one a journal.
@@ -43,9 +47,6 @@ LAST_TIME = 10_000_000_000.0
 _SKIPPED_FOLDERS = frozenset(
     {"profiles", "plugins", "logs", "locks", "migration", "node_modules", "venv", ".venv"}
 )
-_NOTES = ("MEMORY.md", "USER.md")
-NOTE_STORES = (*_NOTES, "PROJECT.md")
-_JOURNAL = "journal.db"
 _COPY = re.compile(r"\.damaged|\.lost-|\.repairing")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
@@ -79,20 +80,16 @@ class LostStore(Struct, frozen=True):
 
     @property
     def is_replaced_by_server(self) -> bool:
-        """True if a home with `storage.url` does not read the store: sessions, notes, their origins and their history."""
-        notes = self.name.startswith("memories/")
-        return self.name == STATE_DB or (notes and self.path.name in (*NOTE_STORES, _JOURNAL, ORIGINS))
+        """True if a home with `storage.url` does not read the store: the sessions and the notes."""
+        return self.name == STATE_DB
 
     @property
     def remedy(self) -> str:
         """The commands that restore the store or accept the loss."""
         if self.path.name == ORIGINS:
             user = " --user PLATFORM:ID" if "/users/" in self.name else ""
-            return f"put a backup in its place, or confirm the notes anew: `hermes-memory review{user}`"
+            return f"put a backup in its place, or confirm the skills anew: `hermes-memory review{user}`"
         accept = "or accept the loss with `hermes-memory doctor --accept-loss`"
-        if self.path.suffix == ".md":
-            user = " --user PLATFORM:ID" if "/users/" in self.name else ""
-            return f"`hermes-memory memory undo{user}` restores it; {accept}"
         rescue = ", or run `hermes-memory sessions repair`" if self._can_be_read else ""
         return f"stop every hermes-memory process and put a backup in its place{rescue}; {accept}"
 
@@ -120,7 +117,6 @@ class Inventory:
         # Stores that held no data at the last look at all of the home; None before the first one.
         self._unused: list[str] | None = None
         self._file = FileValue[dict[str, float]]()
-        self._blank: dict[Path, FileValue[bool]] = {}
 
     def record(self) -> None:
         """Enter the stores that hold data now."""
@@ -148,28 +144,25 @@ class Inventory:
         if name not in self._known:  # each turn asks
             self._add([name])
 
-    def lost(self, user_folder: Path | None = None) -> list[LostStore]:
+    def lost(self, owner: str | None = None) -> list[LostStore]:
         """Return the stores that held data and are empty or missing now.
 
         Args:
-            user_folder: Folder of notes. Notes of other users are left out, and origins, whose loss `NoteOrigins.read`
-                reports. None for the stores of all users.
+            owner: `Session.owner` whose stores are meant, beside those of the home; None for those of all users.
         """
         known: dict[str, float | None] = {**self._entries()}
         if STATE_DB not in known and (self.folder / STATE_DB).exists():
             known[STATE_DB] = None  # never made without a header, so that an empty file was emptied
-        users, own = "/".join((*_USERS, "")), ""
-        if user_folder is not None and not (own := self._name(user_folder) + "/").startswith(users):
-            own = users + "/"  # the person at home
+        users = "/".join((*_USERS, ""))
+        own = f"{users}{file_name_of(owner)}/" if owner else ""
         lost = []
         for name, since in sorted(known.items()):
-            if own and (
-                name.endswith(f"/{ORIGINS}") or (name.startswith(users) and not name.startswith(own))
-            ):
+            others = owner is not None and name.startswith(users) and not (own and name.startswith(own))
+            if others or name.startswith(_ACCEPTED):
                 continue
             if (path := self._paths.get(name)) is None:
                 path = self._paths[name] = self.folder / name
-            if self._is_lost(path):
+            if _is_empty(path):
                 lost.append(LostStore(name, path, since))
         return lost
 
@@ -177,22 +170,24 @@ class Inventory:
         """Return the store at `path` of this home if it held data and is empty or missing now."""
         name = self._name(path)
         since = self._entries().get(name)
-        return LostStore(name, path, since) if since is not None and self._is_lost(path) else None
+        return LostStore(name, path, since) if since is not None and _is_empty(path) else None
+
+    def accepted(self, name: str) -> float:
+        """Return the time in epoch seconds at which the loss of a store was accepted last; 0 if it never was."""
+        return self._entries().get(_ACCEPTED + name, 0.0)
 
     def accept(self) -> list[LostStore]:
         """Take the lost stores off the inventory, so that they begin anew. Return them.
 
-        What is left of a database, such as its write-ahead log, is moved to a folder `NAME.lost-TIME` beside it. Lost
-        origins of notes that are there stay: a person has to confirm these notes.
+        What is left of a database, such as its write-ahead log, is moved to a folder `NAME.lost-TIME` beside it.
         """
-        accepted = [
-            store for store in self.lost() if store.path.name != ORIGINS or not _has_notes(store.path.parent)
-        ]
+        accepted = self.lost()
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._clock()))
         for store in accepted:
-            if store.path.suffix != ".md":
-                _move_aside(store.path, store.path.with_name(f"{store.path.name}.lost-{stamp}"))
-        self.remove({store.name for store in accepted})
+            _move_aside(store.path, store.path.with_name(f"{store.path.name}.lost-{stamp}"))
+        names = {store.name for store in accepted}
+        self.remove(names)
+        self._add([_ACCEPTED + name for name in sorted(names)])
         return accepted
 
     def remove(self, names: set[str]) -> None:
@@ -209,12 +204,6 @@ class Inventory:
 
     def _entries(self) -> dict[str, float]:
         return self._file.get(self.path, lambda: _read(self.path), missing={})
-
-    def _is_lost(self, path: Path) -> bool:
-        if path.suffix != ".md":
-            return _is_empty(path)
-        blank = self._blank.setdefault(path, FileValue[bool]())  # a small file of notes is read for this
-        return blank.get(path, lambda: _is_empty(path), missing=True)
 
     def _add(self, names: list[str]) -> None:
         now = self._clock()
@@ -237,13 +226,8 @@ class Inventory:
                 skipped = name in _SKIPPED_FOLDERS or _COPY.search(name)
                 if skipped or not _has_stores((*relative.parts, name)):
                     folders.remove(name)
-            notes = relative.parts[:1] == ("memories",)
             for name in files:
-                if (
-                    name.endswith(_DATABASES)
-                    or (notes and name in (*_NOTES, ORIGINS))
-                    or name == f".{ORIGINS}"
-                ):
+                if name.endswith(_DATABASES) or name == ORIGINS:
                     yield (relative / name).as_posix(), Path(folder, name)
 
 
@@ -266,20 +250,12 @@ def lost_store(path: Path) -> LostStore | None:
     return None
 
 
-def remove_from_inventory(path: Path) -> None:
-    """Take the store at `path` off the inventory, because this program empties it at a person's request."""
-    for folder in path.absolute().parents[: MAX_DEPTH + 1]:
-        name = path.absolute().relative_to(folder).as_posix()
-        if name in _read(folder / FILE_NAME):
-            Inventory(folder).remove({name})
-
-
 def holds_data(path: Path) -> bool:
-    """Return True if notes have text, or a database has rows that are more than its own bookkeeping."""
+    """Return True if a file has text, or a database has rows that are more than its own bookkeeping."""
     with contextlib.suppress(OSError, sqlite3.Error, UnicodeError):
         if _is_empty(path):
             return False
-        if path.suffix == ".md" or path.name == ORIGINS:
+        if path.name == ORIGINS:
             return True
         # Never opened as a plain file: closing it would drop the locks that SQLite holds on it in this process.
         # Not read-only: such a connection leaves an empty log behind.
@@ -287,10 +263,6 @@ def holds_data(path: Path) -> bool:
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0.1)) as connection:
             return _has_rows(connection)
     return False
-
-
-def _has_notes(folder: Path) -> bool:
-    return any(not _is_empty(folder / name) for name in _NOTES)
 
 
 def _has_rows(connection: sqlite3.Connection) -> bool:
@@ -307,13 +279,10 @@ def _has_rows(connection: sqlite3.Connection) -> bool:
 
 
 def _is_empty(path: Path) -> bool:
-    """Return True if the file is missing or empty, or holds only white space. False if that can't be found out."""
+    """Return True if the file is missing or empty. False if that can't be found out."""
     try:
         found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            return False
-        blank = path.suffix == ".md" and found.st_size < 4096 and not path.read_bytes().strip()
-        return not found.st_size or blank
+        return stat.S_ISREG(found.st_mode) and not found.st_size
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError as exc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, Session
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import NoteHooks, Notes
+from hermes_core.curated.stored import NoteSettings
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
 from hermes_memory_postgresql.engine import PostgresEngine
 from tests.outbox_of import ON_POSTGRES
@@ -32,7 +35,7 @@ def scan(text: str) -> Found | None:
     return Found() if ATTACK in text else None
 
 
-MakeStore = Callable[..., MemoryStore]
+MakeStore = Callable[..., Notes]
 
 # Files whose tests run on both engines. The others are about the files of notes, or need no store.
 ON_BOTH_ENGINES = {
@@ -89,10 +92,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine | None]:
-    """The database that several machines share; None for a home with files."""
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """The database of the home: its own, or one that several machines share."""
     if getattr(request, "param", "sqlite") == "sqlite":
-        yield None
+        home = request.getfixturevalue("hermes_home")
+        with contextlib.closing(SessionStore(home.state_db)) as sessions:
+            yield sessions.database
         return
     url, schema = request.getfixturevalue("postgres_url"), request.getfixturevalue("postgres_schema")
     database = PostgresEngine(url, schema=schema)
@@ -100,38 +105,57 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine | None]:
     database.close()
 
 
-EditByHand = Callable[[MemoryStore, str], None]
+EditByHand = Callable[[Notes, str], None]
 
 
 @pytest.fixture
-def edit_by_hand(hermes_home: HermesHome, engine: Engine | None) -> EditByHand:
+def edit_by_hand(hermes_home: HermesHome) -> EditByHand:
     """Make MEMORY.md of the home what a text says, as a person does in an editor."""
 
-    def edit(store: MemoryStore, text: str) -> None:
-        if engine is None:
-            hermes_home.memories.mkdir(parents=True, exist_ok=True)
-            hermes_home.memory_md.write_text(text, "utf-8")
-        else:
-            assert store.edit("memory", text, store.entries("memory"))["success"]
+    def edit(store: Notes, text: str) -> None:
+        hermes_home.memories.mkdir(parents=True, exist_ok=True)
+        hermes_home.memory_md.write_text(text, "utf-8")
 
     return edit
 
 
+LIMITS = {"memory_char_limit": "memory", "user_char_limit": "user", "project_char_limit": "project"}
+
+
+def notes_of(home: HermesHome, database: Engine, **options: Any) -> Notes:
+    """Return notes with some of their settings and hooks given by name, as config.yaml names them."""
+    limits = dict(NoteSettings().limits)
+    settings: dict[str, Any] = {}
+    hooks: dict[str, Any] = {}
+    others: dict[str, Any] = {"scan": scan}
+    off = set()
+    for name, value in options.items():
+        if name in LIMITS:
+            limits[LIMITS[name]] = value  # type: ignore[index]
+        elif name in ("memory_enabled", "user_profile_enabled"):
+            off |= set() if value else {"memory" if name == "memory_enabled" else "user"}
+        elif name in NoteHooks.__struct_fields__:
+            hooks[name] = value
+        elif name in NoteSettings.__struct_fields__:
+            settings[name] = frozenset(value) if name == "accepted_origins" else value
+        else:
+            others[name] = value
+    enabled = tuple(target for target in NoteSettings().enabled if target not in off)
+    return Notes(
+        home, database, NoteSettings(limits=limits, enabled=enabled, **settings), NoteHooks(**hooks), **others
+    )
+
+
 @pytest.fixture
-def make_store(hermes_home: HermesHome, engine: Engine | None) -> Iterator[MakeStore]:
-    made: list[MemoryStore] = []
+def make_store(hermes_home: HermesHome, engine: Engine) -> MakeStore:
+    def make(**options: Any) -> Notes:
+        return notes_of(hermes_home, engine, **options)
 
-    def make(**settings: Any) -> MemoryStore:
-        made.append(MemoryStore(hermes_home, **{"scan": scan, "database": engine} | settings))
-        return made[-1]
-
-    yield make
-    for store in made:
-        store.close()
+    return make
 
 
 @pytest.fixture
-def store(make_store: MakeStore) -> MemoryStore:
+def store(make_store: MakeStore) -> Notes:
     return make_store()
 
 

@@ -12,17 +12,17 @@ from collections.abc import Callable
 import pytest
 
 from hermes_core import HermesHome, MemoryWrite, Session
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.errors import LockTimeout, StorageError
 from hermes_core.storage.files import locked
 from tests.rounds import rounds
 
-MakeStore = Callable[..., MemoryStore]
+MakeStore = Callable[..., Notes]
 
 OPEN = """
 import os, signal, sys
 from pathlib import Path
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.home import HermesHome
 
 home = HermesHome(Path(sys.argv[1]))
@@ -31,7 +31,7 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 def open_store(on_write=None):
-    return MemoryStore(home, memory_char_limit=10**6, scan=lambda text: None, on_write=on_write)
+    return Notes(home, memory_char_limit=10**6, scan=lambda text: None, on_write=on_write)
 """
 
 ADD_MANY = """
@@ -216,7 +216,7 @@ def test_killed_at_a_named_point_journal_and_file_agree(
 
 
 def test_an_edit_that_is_saved_while_the_new_file_goes_to_the_disk_is_not_overwritten(
-    store: MemoryStore, hermes_home: HermesHome
+    store: Notes, hermes_home: HermesHome
 ) -> None:
     told = "MEMORY.md was changed by another program just now; try again\n"
     assert finish(start(SAVE_AT_THE_LAST_MOMENT, hermes_home)) == (told, "")
@@ -279,7 +279,7 @@ def test_a_full_disk_leaves_the_file_whole(make_store: MakeStore, hermes_home: H
 
 
 def test_a_file_that_can_not_be_replaced_leaves_no_trace_in_the_journal(
-    store: MemoryStore, hermes_home: HermesHome
+    store: Notes, hermes_home: HermesHome
 ) -> None:
     hermes_home.memories.mkdir(parents=True)
     # There is room for this name and for its lock, and none for the longer name of a temporary file.

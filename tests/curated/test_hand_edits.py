@@ -8,12 +8,12 @@ import pytest
 
 from hermes_core import HermesHome, MemoryWrite, Session
 from hermes_core.curated.edits import Operation
-from hermes_core.curated.places import MAX_BACKUPS
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
+from hermes_core.curated.view import MAX_BACKUPS
 from hermes_core.errors import HermesError, LockTimeout, MemoryConflict, StorageError
 from hermes_core.storage.files import locked
 
-MakeStore = Callable[..., MemoryStore]
+MakeStore = Callable[..., Notes]
 
 LAYOUTS = {
     "CRLF": b"Uses ruff\r\n\xc2\xa7\r\nUses mypy\r\n",
@@ -35,7 +35,7 @@ def backups(home: HermesHome) -> list[Path]:
 @pytest.mark.parametrize("data", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("known", [False, True], ids=["never seen", "written before"])
 def test_a_layout_is_adopted_with_a_backup_and_a_journal_entry(
-    store: MemoryStore, hermes_home: HermesHome, data: bytes, known: bool
+    store: Notes, hermes_home: HermesHome, data: bytes, known: bool
 ) -> None:
     if known:
         store.add("memory", "Uses ruff")
@@ -51,15 +51,13 @@ def test_a_layout_is_adopted_with_a_backup_and_a_journal_entry(
 
 
 @pytest.mark.parametrize("data", [b"# Notes\n\n- tea\n- rye\n", b"tea"], ids=["headings", "no delimiter"])
-def test_a_file_of_another_shape_is_one_entry(
-    store: MemoryStore, hermes_home: HermesHome, data: bytes
-) -> None:
+def test_a_file_of_another_shape_is_one_entry(store: Notes, hermes_home: HermesHome, data: bytes) -> None:
     put(hermes_home.memory_md, data)
     assert store.add("memory", "Uses ruff")["success"]
     assert store.entries("memory") == (data.decode().strip(), "Uses ruff")
 
 
-def test_an_edit_is_adopted_once(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_an_edit_is_adopted_once(store: Notes, hermes_home: HermesHome) -> None:
     put(hermes_home.memory_md, b"tea\r\n")
     assert "notice" in store.add("memory", "tea")
     assert "notice" not in store.add("memory", "tea")
@@ -68,7 +66,7 @@ def test_an_edit_is_adopted_once(store: MemoryStore, hermes_home: HermesHome) ->
 
 
 def test_a_file_by_another_program_of_this_format_needs_no_backup(
-    store: MemoryStore, hermes_home: HermesHome
+    store: Notes, hermes_home: HermesHome
 ) -> None:
     store.add("memory", "tea")
     put(hermes_home.memory_md, "tea\n§\nrye".encode())
@@ -92,7 +90,7 @@ def test_an_edit_that_is_saved_while_we_write_is_not_overwritten(
     assert [version.action for version in store.history()] == ["add"]
 
 
-def test_an_edit_by_hand_can_be_undone(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_an_edit_by_hand_can_be_undone(store: Notes, hermes_home: HermesHome) -> None:
     store.add("memory", "tea")
     put(hermes_home.memory_md, b"coffee\n")
     store.add("memory", "rye")
@@ -103,7 +101,7 @@ def test_an_edit_by_hand_can_be_undone(store: MemoryStore, hermes_home: HermesHo
 
 
 def test_a_file_emptied_by_hand_is_reported_also_in_a_refused_call(
-    store: MemoryStore, hermes_home: HermesHome
+    store: Notes, hermes_home: HermesHome
 ) -> None:
     store.add("memory", "Uses ruff")
     hermes_home.memory_md.write_text("")
@@ -113,7 +111,7 @@ def test_a_file_emptied_by_hand_is_reported_also_in_a_refused_call(
     assert "notice" not in store.add("memory", "Uses mypy")
 
 
-def test_a_file_emptied_from_outside_comes_back(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_a_file_emptied_from_outside_comes_back(store: Notes, hermes_home: HermesHome) -> None:
     store.add("memory", "tea")
     hermes_home.memory_md.write_bytes(b"")
     assert "was emptied outside this tool" in store.add("memory", "rye")["notice"]
@@ -129,20 +127,20 @@ CONFLICTS = {"Latin-1": b"caf\xe9", "UTF-16": "tea".encode("utf-16"), "NUL": b"t
 
 @pytest.mark.parametrize("data", CONFLICTS.values(), ids=CONFLICTS)
 def test_bytes_that_are_no_text_are_backed_up_and_refused(
-    store: MemoryStore, hermes_home: HermesHome, data: bytes
+    store: Notes, hermes_home: HermesHome, data: bytes
 ) -> None:
     put(hermes_home.memory_md, data)
     refused = store.add("memory", "Uses ruff")
     assert refused["error"].startswith("Refusing to write MEMORY.md")
     assert "UTF-8" in refused["remediation"]
     assert hermes_home.memory_md.read_bytes() == Path(refused["drift_backup"]).read_bytes() == data
-    assert store.load_from_disk().render() == ""
-    assert list(store.problems()) == ["memory"]
+    assert store.read().snapshot().render() == ""
+    assert list(store.read().problems) == ["memory"]
     with pytest.raises(MemoryConflict, match=r"MEMORY\.md' can't be read: .*; save it as UTF-8 text"):
         store.entries("memory")
 
 
-def test_a_conflict_that_was_resolved_locks_nothing(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_a_conflict_that_was_resolved_locks_nothing(store: Notes, hermes_home: HermesHome) -> None:
     put(hermes_home.memory_md, b"caf\xe9")
     store.add("memory", "Uses ruff")
     put(hermes_home.memory_md, "café".encode())
@@ -150,14 +148,12 @@ def test_a_conflict_that_was_resolved_locks_nothing(store: MemoryStore, hermes_h
     assert store.entries("memory") == ("café", "Uses ruff")
 
 
-def test_the_other_file_is_not_touched_by_a_conflict(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_the_other_file_is_not_touched_by_a_conflict(store: Notes, hermes_home: HermesHome) -> None:
     put(hermes_home.memory_md, b"\xff")
     assert store.add("user", "Mel")["success"]
 
 
-def test_equal_bytes_are_backed_up_once_and_copies_are_bounded(
-    store: MemoryStore, hermes_home: HermesHome
-) -> None:
+def test_equal_bytes_are_backed_up_once_and_copies_are_bounded(store: Notes, hermes_home: HermesHome) -> None:
     foreign = hermes_home.memories / "MEMORY.md.bak.1700000000"
     put(foreign, b"of another program")
     for number in range(MAX_BACKUPS + 3):
@@ -185,17 +181,17 @@ def make_loop(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [make_folder, make_pipe, make_loop])
 def test_an_unreadable_file_is_never_taken_for_empty(
-    store: MemoryStore, hermes_home: HermesHome, make: Callable[[Path], None]
+    store: Notes, hermes_home: HermesHome, make: Callable[[Path], None]
 ) -> None:
     make(hermes_home.memory_md)
     refused = store.add("memory", "Uses ruff")
     assert "can't be read" in refused["error"]
     assert refused["remediation"]
-    assert store.load_from_disk().render() == ""
+    assert store.read().snapshot().render() == ""
     assert not hermes_home.memory_md.is_file()
 
 
-def test_a_symbolic_link_stays_a_link(store: MemoryStore, hermes_home: HermesHome, tmp_path: Path) -> None:
+def test_a_symbolic_link_stays_a_link(store: Notes, hermes_home: HermesHome, tmp_path: Path) -> None:
     put(tmp_path / "notes.md", b"tea")
     hermes_home.memories.mkdir(parents=True)
     hermes_home.memory_md.symlink_to(tmp_path / "notes.md")
@@ -227,11 +223,11 @@ def test_an_entry_larger_than_the_store_is_backed_up_and_refused_with_a_remedy(
     put(hermes_home.memory_md, LARGE.encode())
     refused = store.add("memory", "x")
     assert "an entry of 177 characters, more than the whole store (50)" in refused["error"]
-    assert store.flagged()[0].handle in refused["remediation"]
+    assert store.read().flagged()[0].handle in refused["remediation"]
     assert Path(refused["drift_backup"]).read_text() == LARGE
     assert hermes_home.memory_md.read_text() == LARGE
-    assert store.load_from_disk().render() == ""
-    assert [flagged.id for flagged in store.flagged()] == ["too_large"]
+    assert store.read().snapshot().render() == ""
+    assert [flagged.id for flagged in store.read().flagged()] == ["too_large"]
 
 
 @pytest.mark.parametrize("change", ["replace", "remove", "batch"])
@@ -248,9 +244,9 @@ def test_a_fragment_never_destroys_what_a_person_added_to_an_entry(
         refused = store.remove("memory", "Fridays")
     else:
         operations = [Operation("add", "tea"), Operation("replace", "Deploys on Mondays", "Fridays")]
-        refused = store.apply_batch("memory", operations)
+        refused = store.write("memory", operations, batch=True)
     assert not refused["success"]
-    assert store.flagged()[0].handle in refused["remediation"]
+    assert store.read().flagged()[0].handle in refused["remediation"]
     assert Path(refused["drift_backup"]).read_bytes() == grown
     assert hermes_home.memory_md.read_bytes() == grown
 
@@ -260,11 +256,11 @@ def test_an_entry_larger_than_the_store_can_be_replaced_or_removed_by_its_handle
 ) -> None:
     store = make_store(memory_char_limit=50)
     put(hermes_home.memory_md, LARGE.encode())
-    replaced = store.replace("memory", store.flagged()[0].handle, "- short")
+    replaced = store.replace("memory", store.read().flagged()[0].handle, "- short")
     assert replaced["success"]
     assert Path(replaced["drift_backup"]).read_bytes() == LARGE.encode()
     put(hermes_home.memory_md, LARGE.encode())
-    assert store.remove("memory", store.flagged()[0].handle)["success"]
+    assert store.remove("memory", store.read().flagged()[0].handle)["success"]
     assert store.entries("memory") == ()
 
 
@@ -277,9 +273,9 @@ def test_a_huge_file_is_scanned_and_answered_only_at_its_start(
     refused = store.add("memory", "one more fact")
     assert sum(map(len, refused["current_entries"])) < 400
     assert "more entries are on disk" in refused["current_entries"][-1]
-    store.flagged()
-    store.shown_entries()
-    store.take_snapshot()
+    store.read().flagged()
+    store.read().shown_entries()
+    store.read().snapshot()
     assert len(scanned) < 600
     assert store.remove("memory", "fact number 19999")["success"]
 
@@ -296,7 +292,7 @@ def test_an_overfull_file_can_be_emptied_entry_by_entry(
 
 
 def test_a_folder_that_can_not_be_written_leaves_everything_as_it_was(
-    store: MemoryStore, hermes_home: HermesHome
+    store: Notes, hermes_home: HermesHome
 ) -> None:
     hermes_home.path.mkdir(parents=True)
     hermes_home.memories.write_text("a file where the folder should be")

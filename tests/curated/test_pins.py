@@ -62,7 +62,7 @@ def test_a_person_changes_it_and_it_stays_pinned(memory: Memory) -> None:
 
 def test_pinned_notes_stand_first_and_stay_pinned_when_confirmed_or_written_again(memory: Memory) -> None:
     assert memory.curated.in_order("memory") == ["Lives in Lund.", "Uses uv.", "Prefers short answers."]
-    text = memory.curated.take_snapshot().render()
+    text = memory.curated.read().snapshot().render()
     assert text.index("Lives in Lund.") < text.index("Uses uv.")
     memory.curated.confirm(["Lives in Lund."])
     memory.curated.origins.record({"Lives in Lund.": "web"}, "s")

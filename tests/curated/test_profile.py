@@ -185,7 +185,7 @@ def test_a_value_whose_field_is_not_declared_any_more_stays_and_doctor_names_it(
     set_value(hermes_home, "memory.profile_fields", [one for one in FIELDS if one["name"] != "age"])
     with open_memory(hermes_home) as later:
         assert later.curated.profile() == {"name": "Ann", "height": "1.7"}
-        assert "age: 42" in later.curated.take_snapshot().render()
+        assert "age: 42" in later.curated.read().snapshot().render()
         assert call(later, fields={"height": 1.8})["success"]
         assert later.curated.entries("user") == ("name: Ann\nheight: 1.8\nage: 42",)
         assert call(later, fields={"name": None, "height": 1.9})["success"]

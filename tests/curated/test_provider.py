@@ -5,22 +5,20 @@ from collections.abc import Callable
 
 from hermes_core import HermesHome, MemoryProvider, Session, ToolCall
 from hermes_core.contract.provider import contract_faults
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.curated.tool import CuratedProvider
 
-MakeStore = Callable[..., MemoryStore]
+MakeStore = Callable[..., Notes]
 
 
-def test_it_is_a_provider_like_any_other(store: MemoryStore) -> None:
+def test_it_is_a_provider_like_any_other(store: Notes) -> None:
     provider = CuratedProvider(store)
     assert isinstance(provider, MemoryProvider)
     assert provider.name == "builtin"
     assert contract_faults(provider) == []
 
 
-def test_the_prompt_block_shows_the_disk_at_the_time_of_the_call(
-    store: MemoryStore, session: Session
-) -> None:
+def test_the_prompt_block_shows_the_disk_at_the_time_of_the_call(store: Notes, session: Session) -> None:
     provider = CuratedProvider(store)
     assert provider.system_prompt_block(session) == ""
     store.add("memory", "Uses ruff")
@@ -37,7 +35,7 @@ def test_the_tool_is_offered_for_the_stores_that_are_on(make_store: MakeStore) -
 
 
 def test_a_tool_call_writes_and_a_new_turn_renews_its_patience(
-    store: MemoryStore, session: Session, hermes_home: HermesHome
+    store: Notes, session: Session, hermes_home: HermesHome
 ) -> None:
     provider = CuratedProvider(store)
     nonsense = ToolCall("memory", {"action": "remove", "target": "memory", "old_text": "x"})

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from hermes_core import HermesHome
 from hermes_core.curated.edits import Operation
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.errors import OutboxFull
 
-MakeStore = Callable[..., MemoryStore]
+MakeStore = Callable[..., Notes]
 SECRET = "hunter22-correct-horse"
 
 
@@ -19,7 +19,7 @@ def holding(home: HermesHome, text: str) -> list[str]:
     return sorted(path.name for path in files if text.encode() in path.read_bytes())
 
 
-def test_after_a_prune_a_removed_entry_is_nowhere(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_after_a_prune_a_removed_entry_is_nowhere(store: Notes, hermes_home: HermesHome) -> None:
     store.add("memory", "Uses ruff")
     store.add("memory", f"The password is {SECRET}")
     hermes_home.memory_md.write_text(f"- Uses ruff\r\n- The password is {SECRET}\r\n")
@@ -34,7 +34,7 @@ def test_after_a_prune_a_removed_entry_is_nowhere(store: MemoryStore, hermes_hom
 
 
 def test_after_a_prune_an_entry_removed_in_an_editor_is_nowhere(
-    store: MemoryStore, hermes_home: HermesHome
+    store: Notes, hermes_home: HermesHome
 ) -> None:
     store.add("memory", "Uses ruff")
     store.add("memory", f"The password is {SECRET}")
@@ -45,7 +45,7 @@ def test_after_a_prune_an_entry_removed_in_an_editor_is_nowhere(
     assert not [version for version in store.history() if SECRET in " ".join(version.before)]
 
 
-def test_a_prune_deletes_the_remains_of_a_killed_write(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_a_prune_deletes_the_remains_of_a_killed_write(store: Notes, hermes_home: HermesHome) -> None:
     store.add("memory", "Uses ruff")
     left = [".MEMORY.md.x1y2z3.tmp", ".MEMORY.md.bak.20260101T000000000000-0123456789abcdef.x1y2z3.tmp"]
     for name in left:
@@ -56,7 +56,7 @@ def test_a_prune_deletes_the_remains_of_a_killed_write(store: MemoryStore, herme
     assert holding(hermes_home, "an editor's") == [".MEMORY.md.swp"]
 
 
-def test_after_a_prune_the_file_is_still_known_and_goes_on(store: MemoryStore) -> None:
+def test_after_a_prune_the_file_is_still_known_and_goes_on(store: Notes) -> None:
     store.add("memory", "Uses ruff")
     store.remove("memory", "ruff")
     store.prune()
@@ -85,14 +85,14 @@ def test_a_prune_keeps_changes_that_the_provider_does_not_know_yet(make_store: M
     assert told == ["Uses ruff", "Uses mypy"]
 
 
-def test_pruning_nothing_is_fine(store: MemoryStore) -> None:
+def test_pruning_nothing_is_fine(store: Notes) -> None:
     assert store.prune() == 0
 
 
 KEY = "sk-" + "proj-" + "a1B2c3D4" * 5
 
 
-def test_a_secret_is_refused_and_left_nowhere(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_a_secret_is_refused_and_left_nowhere(store: Notes, hermes_home: HermesHome) -> None:
     store.add("memory", "Uses the vault")
     batch = [Operation("add", "Likes tea"), Operation("add", "token: 'abcd1234efgh5678'")]
     for result in (
@@ -109,7 +109,7 @@ def test_a_secret_is_refused_and_left_nowhere(store: MemoryStore, hermes_home: H
 
 
 def test_a_secret_that_a_person_wrote_into_the_file_can_be_removed_and_is_not_brought_back(
-    store: MemoryStore, hermes_home: HermesHome
+    store: Notes, hermes_home: HermesHome
 ) -> None:
     hermes_home.memory_md.parent.mkdir(parents=True, exist_ok=True)
     hermes_home.memory_md.write_text(f"Uses {KEY}\n")
@@ -125,6 +125,6 @@ def test_a_secret_that_a_person_wrote_into_the_file_can_be_removed_and_is_not_br
     assert holding(hermes_home, KEY) == []
 
 
-def test_an_entry_without_a_secret_needs_no_caution(store: MemoryStore) -> None:
+def test_an_entry_without_a_secret_needs_no_caution(store: Notes) -> None:
     assert store.add("memory", "Rotates API keys monthly; [redacted:openai] is in .env")["success"]
     assert "caution" not in store.remove("memory", "Rotates")

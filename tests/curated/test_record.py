@@ -8,14 +8,14 @@ import sqlite3
 import pytest
 
 from hermes_core import HermesHome
-from hermes_core.curated.journal import NoteJournal
+from hermes_core.curated.history import NoteJournal
 from hermes_core.curated.origins import entry_hash
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.storage.engine import Engine
 from tests.curated.conftest import EditByHand
 
 
-def faults(store: MemoryStore) -> tuple[str, ...]:
+def faults(store: Notes) -> tuple[str, ...]:
     report = store.verify()
     assert report is not None
     return report.faults
@@ -30,9 +30,9 @@ def change_database(home: HermesHome, sql: str, engine: Engine | None = None) ->
 
 
 def test_each_change_and_each_decision_is_an_event(
-    store: MemoryStore, hermes_home: HermesHome, edit_by_hand: EditByHand
+    store: Notes, hermes_home: HermesHome, edit_by_hand: EditByHand
 ) -> None:
-    assert MemoryStore(hermes_home).verify() is None
+    assert Notes(hermes_home).verify() is None
     store.add("memory", "Uses ruff")
     edit_by_hand(store, "Uses mypy\n")
     store.add("memory", "Likes tea")
@@ -55,7 +55,7 @@ def test_each_change_and_each_decision_is_an_event(
     ],
 )
 def test_a_history_that_was_changed_is_reported_and_can_be_accepted(
-    store: MemoryStore, hermes_home: HermesHome, engine: Engine | None, sql: str
+    store: Notes, hermes_home: HermesHome, engine: Engine | None, sql: str
 ) -> None:
     store.add("memory", "Uses ruff")
     store.add("memory", "Likes tea")
@@ -65,7 +65,7 @@ def test_a_history_that_was_changed_is_reported_and_can_be_accepted(
     assert faults(store) == ()
 
 
-def test_a_pruned_history_is_whole_and_says_nothing(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_a_pruned_history_is_whole_and_says_nothing(store: Notes, hermes_home: HermesHome) -> None:
     store.add("memory", "Uses ruff")
     store.add("user", "Is called Ana")
     store.prune()
@@ -76,7 +76,7 @@ def test_a_pruned_history_is_whole_and_says_nothing(store: MemoryStore, hermes_h
 
 
 def test_a_change_that_a_crash_interrupted_is_recorded_when_it_is_completed(
-    store: MemoryStore, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+    store: Notes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("memory", "Uses ruff")
     with monkeypatch.context() as crash:
@@ -88,7 +88,7 @@ def test_a_change_that_a_crash_interrupted_is_recorded_when_it_is_completed(
     assert faults(store) == ()
 
 
-def test_any_version_comes_back(store: MemoryStore) -> None:
+def test_any_version_comes_back(store: Notes) -> None:
     store.add("memory", "Uses ruff")
     store.add("memory", "Likes tea")
     store.replace("memory", "tea", "Likes coffee")
@@ -103,7 +103,7 @@ def test_any_version_comes_back(store: MemoryStore) -> None:
     assert faults(store) == ()
 
 
-def test_a_version_with_a_secret_does_not_come_back(store: MemoryStore, edit_by_hand: EditByHand) -> None:
+def test_a_version_with_a_secret_does_not_come_back(store: Notes, edit_by_hand: EditByHand) -> None:
     store.add("memory", "Uses ruff")
     edit_by_hand(store, "Uses ruff\n§\ntoken: 'abcd1234efgh5678'\n")
     store.remove("memory", "token")

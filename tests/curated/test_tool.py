@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core import HermesHome, Session
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.curated.tool import MEMORY_SCHEMA, call_memory_tool, memory_schema
 from hermes_core.storage.files import locked
 
-MakeStore = Callable[..., MemoryStore]
+MakeStore = Callable[..., Notes]
 Call = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def call(store: MemoryStore, session: Session) -> Call:
+def call(store: Notes, session: Session) -> Call:
     def do(arguments: object = None, **named: Any) -> dict[str, Any]:
         return json.loads(call_memory_tool(store, named if arguments is None else arguments, session))
 
@@ -47,13 +47,13 @@ def test_a_model_adds_replaces_and_removes(call: Call) -> None:
     assert call(action="remove", target="user", old_text="rye")["message"] == "Entry removed."
 
 
-def test_operations_win_over_a_single_action(call: Call, store: MemoryStore) -> None:
+def test_operations_win_over_a_single_action(call: Call, store: Notes) -> None:
     both = {"action": "remove", "old_text": "x", "operations": [{"action": "add", "content": "tea"}]}
     assert call({"target": "memory", **both})["message"] == "Applied 1 operation."
     assert store.entries("memory") == ("tea",)
 
 
-def test_a_missing_target_means_memory(call: Call, store: MemoryStore) -> None:
+def test_a_missing_target_means_memory(call: Call, store: Notes) -> None:
     call(action="add", target=None, content="tea")
     assert store.entries("memory") == ("tea",)
 
@@ -112,7 +112,7 @@ calls = st.dictionaries(keys, likely | st.lists(st.dictionaries(keys, likely), m
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(calls | anything)
-def test_any_json_gets_an_answer(store: MemoryStore, arguments: object) -> None:
+def test_any_json_gets_an_answer(store: Notes, arguments: object) -> None:
     answer = call_memory_tool(store, arguments, Session("s1"))
     assert isinstance(json.loads(answer.encode())["success"], bool)
 
@@ -144,7 +144,7 @@ def test_a_model_that_sends_the_same_nonsense_is_told_to_stop(call: Call) -> Non
 
 
 def test_a_note_that_says_otherwise_than_one_that_stands_asks_whether_to_replace_it(
-    call: Call, store: MemoryStore
+    call: Call, store: Notes
 ) -> None:
     call(action="add", target="user", content="The passport is in the blue drawer.")
     call(action="add", target="user", content="The passport expires on Monday.")

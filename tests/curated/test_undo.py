@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hermes_core import HermesHome, Session
 from hermes_core.curated.document import NotesUsage
 from hermes_core.curated.edits import Operation
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.errors import StorageError
 from tests.curated.conftest import ATTACK, EditByHand
 
-MakeStore = Callable[..., MemoryStore]
+MakeStore = Callable[..., Notes]
 
-CHANGES: dict[str, Callable[[MemoryStore], object]] = {
+CHANGES: dict[str, Callable[[Notes], object]] = {
     "add": lambda store: store.add("memory", "oats"),
     "replace": lambda store: store.replace("memory", "tea", "coffee"),
     "remove": lambda store: store.remove("memory", "rye"),
@@ -30,7 +30,7 @@ CHANGES: dict[str, Callable[[MemoryStore], object]] = {
 
 
 @pytest.mark.parametrize("action", CHANGES)
-def test_a_change_is_undone_and_done_again(store: MemoryStore, action: str) -> None:
+def test_a_change_is_undone_and_done_again(store: Notes, action: str) -> None:
     for entry in ("tea", "rye", "milk"):
         store.add("memory", entry)
     CHANGES[action](store)
@@ -42,7 +42,7 @@ def test_a_change_is_undone_and_done_again(store: MemoryStore, action: str) -> N
     assert set(store.entries("memory")) == set(changed)
 
 
-def test_undo_goes_back_step_by_step_and_ends(store: MemoryStore) -> None:
+def test_undo_goes_back_step_by_step_and_ends(store: Notes) -> None:
     for entry in ("tea", "rye"):
         store.add("memory", entry)
     store.replace("memory", "tea", "coffee")
@@ -53,7 +53,7 @@ def test_undo_goes_back_step_by_step_and_ends(store: MemoryStore) -> None:
     assert store.undo()["error"].startswith("There is no change to undo;")
 
 
-def test_an_older_change_is_undone_without_touching_later_ones(store: MemoryStore) -> None:
+def test_an_older_change_is_undone_without_touching_later_ones(store: Notes) -> None:
     store.add("memory", "tea")
     store.remove("memory", "tea")
     store.add("memory", "rye")
@@ -61,7 +61,7 @@ def test_an_older_change_is_undone_without_touching_later_ones(store: MemoryStor
     assert set(store.entries("memory")) == {"tea", "rye"}
 
 
-def test_a_change_whose_entry_changed_again_says_so(store: MemoryStore) -> None:
+def test_a_change_whose_entry_changed_again_says_so(store: Notes) -> None:
     store.add("memory", "tea")
     store.replace("memory", "tea", "coffee")
     refused = store.undo(1)
@@ -69,7 +69,7 @@ def test_a_change_whose_entry_changed_again_says_so(store: MemoryStore) -> None:
     assert refused["remediation"] == "undo that change first"
 
 
-def test_nothing_is_undone_twice_or_out_of_nowhere(store: MemoryStore) -> None:
+def test_nothing_is_undone_twice_or_out_of_nowhere(store: Notes) -> None:
     store.add("memory", "tea")
     store.undo(1)
     assert store.undo(1)["error"] == "Change 1 is undone already."
@@ -82,10 +82,10 @@ def test_undo_may_pass_the_limit_because_it_was_there(make_store: MakeStore) -> 
     store.remove("memory", "1234")
     store.add("memory", "abcdefgh")
     assert store.undo(2)["success"]
-    assert store.usage("memory") == NotesUsage(19, 10)
+    assert store.read().usage("memory") == NotesUsage(19, 10)
 
 
-def test_undo_of_one_target_leaves_the_other(store: MemoryStore) -> None:
+def test_undo_of_one_target_leaves_the_other(store: Notes) -> None:
     store.add("memory", "tea")
     store.add("user", "Mel")
     store.undo(target="memory")
@@ -120,7 +120,7 @@ def test_history_outlives_the_process_that_wrote_it(make_store: MakeStore) -> No
     st.lists(st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(["tea", "rye", "milk"])), max_size=4)
 )
 def test_undoing_everything_leads_back_to_the_start(
-    store: MemoryStore, hermes_home: HermesHome, steps: list[tuple[str, str]]
+    store: Notes, hermes_home: HermesHome, steps: list[tuple[str, str]]
 ) -> None:
     store.reset("memory")
     before = len(store.history(limit=10_000))
@@ -135,7 +135,7 @@ def test_undoing_everything_leads_back_to_the_start(
 
 @pytest.mark.parametrize("gone", ["the folder", "the journal"])
 def test_changes_after_the_journal_was_deleted_can_be_undone(
-    store: MemoryStore, make_store: MakeStore, hermes_home: HermesHome, gone: str
+    store: Notes, make_store: MakeStore, hermes_home: HermesHome, gone: str
 ) -> None:
     store.add("memory", "tea")
     if gone == "the folder":
@@ -153,7 +153,7 @@ def test_changes_after_the_journal_was_deleted_can_be_undone(
 
 
 def test_a_file_in_place_of_the_history_is_an_error_with_a_remedy(
-    store: MemoryStore, hermes_home: HermesHome
+    store: Notes, hermes_home: HermesHome
 ) -> None:
     store.add("memory", "tea")
     shutil.rmtree(hermes_home.memories)
@@ -162,11 +162,9 @@ def test_a_file_in_place_of_the_history_is_an_error_with_a_remedy(
         store.history()
 
 
-def test_undo_scans_an_entry_again_before_it_brings_it_back(
-    store: MemoryStore, edit_by_hand: EditByHand
-) -> None:
+def test_undo_scans_an_entry_again_before_it_brings_it_back(store: Notes, edit_by_hand: EditByHand) -> None:
     edit_by_hand(store, f"tea\n§\n{ATTACK} and obey")
-    assert store.remove("memory", store.flagged()[0].handle)["success"]
+    assert store.remove("memory", store.read().flagged()[0].handle)["success"]
     refused = store.undo()
     assert not refused["success"]
     assert "matches threat pattern 'prompt_injection'" in refused["error"]

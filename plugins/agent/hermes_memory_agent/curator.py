@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_core import Memory, MemoryStore
+from hermes_core import Memory, Notes
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import entry_fault, entry_handle, measure, normalize_entry
 from hermes_core.curated.edits import Edit, Operation, apply
@@ -174,9 +174,7 @@ class Proposal:
                 yield f"more than {MAX_SHRINK:.0%} would go, and {text!r} is not named as lost"
 
 
-def propose(
-    model: ChatModel, store: MemoryStore, target: MemoryTarget, cancel: Cancel | None = None
-) -> Proposal:
+def propose(model: ChatModel, store: Notes, target: MemoryTarget, cancel: Cancel | None = None) -> Proposal:
     """Ask the model for a new version of one file of the notes; ask once more if the first proposal has faults.
 
     Entries that the safety scan flagged are left out, because the model is never shown them.
@@ -185,7 +183,7 @@ def propose(
         ModelError: the model gave no answer.
         CuratedMemoryError: the second answer is no proposal either.
     """
-    withheld = {flagged.entry for flagged in store.flagged(target)}
+    withheld = {flagged.entry for flagged in store.read().flagged(target)}
     before = tuple(entry for entry in store.entries(target) if entry not in withheld)
     if not before:
         return Proposal(target, before, (), {})
@@ -204,9 +202,7 @@ def propose(
     return read_proposal(target, before, second.text)
 
 
-def accept(
-    store: MemoryStore, proposal: Proposal, session: Session, *, by_person: bool = False
-) -> dict[str, Any]:
+def accept(store: Notes, proposal: Proposal, session: Session, *, by_person: bool = False) -> dict[str, Any]:
     """Apply a proposal as one change of the notes and return the store's result.
 
     Args:
@@ -228,10 +224,10 @@ def accept(
     return result
 
 
-def _reading_of(store: MemoryStore, proposal: Proposal) -> Reading:
+def _reading_of(store: Notes, proposal: Proposal) -> Reading:
     """Return what the model has read: all entries of the file. What the person wrote is the person's in a merged entry too."""
-    table = store.origins.read()
-    origins = {entry: table.of(entry).origin for entry in proposal.before}
+    stored = store.read()
+    origins = {entry: stored.origin_of(entry).origin for entry in proposal.before}
     said = [entry for entry, origin in origins.items() if origin in ("person", "owner")]
     return Reading(lowest(origins.values()), lambda: said)
 
@@ -344,17 +340,18 @@ class AutoCurator:
 
         return bool(due) and self._background.start(work, "agent-curator")
 
-    def _is_due(self, store: MemoryStore, target: MemoryTarget) -> bool:
-        if target in store.problems() or self._memory.manager.suppresses_local_writes(target):
+    def _is_due(self, store: Notes, target: MemoryTarget) -> bool:
+        stored = store.read()
+        if target in stored.problems or self._memory.manager.suppresses_local_writes(target):
             return False
-        entries = store.entries(target)
+        entries = stored.entries(target)
         key = _meta_key(store, target)
         last_time, last_hash = read_meta(key, self._memory.sessions.meta.get(key), _parse_last, (0.0, ""))
         is_old = self._clock() - last_time >= self._memory.config.curator.hours * 3600
         return is_old and len(entries) >= MIN_ENTRIES and last_hash != _hash(entries)
 
     def _curate_all(
-        self, store: MemoryStore, targets: list[MemoryTarget], session: Session, cancel: Cancel
+        self, store: Notes, targets: list[MemoryTarget], session: Session, cancel: Cancel
     ) -> None:
         changes, failures = [], []
         for target in targets:
@@ -369,7 +366,7 @@ class AutoCurator:
         if review.changes or review.failure:
             self._on_review(review)
 
-    def _curate(self, store: MemoryStore, target: MemoryTarget, session: Session, cancel: Cancel) -> str:
+    def _curate(self, store: Notes, target: MemoryTarget, session: Session, cancel: Cancel) -> str:
         """Let the model propose a new version of a file, and apply it. Return a line about the change, "" for none.
 
         The file counts as curated even after a useless answer, because another try would cost as much and end the same.
@@ -388,7 +385,7 @@ class AutoCurator:
             return ""
         return f"{target} (curated): {counted(len(proposal.before), 'entry is', 'entries are')} {len(proposal.after)} now"
 
-    def _record(self, store: MemoryStore, target: MemoryTarget) -> None:
+    def _record(self, store: Notes, target: MemoryTarget) -> None:
         value = json.dumps([self._clock(), _hash(store.entries(target))])
         self._memory.sessions.meta.set(_meta_key(store, target), value)
 
@@ -398,8 +395,8 @@ def _parse_last(text: str) -> tuple[float, str]:
     return float(last_time), str(last_hash)
 
 
-def _meta_key(store: MemoryStore, target: MemoryTarget) -> str:
-    return f"tidied:{store.journal_key(target)}"  # the name in homes of earlier versions
+def _meta_key(store: Notes, target: MemoryTarget) -> str:
+    return f"tidied:{store.key(target)}"  # the name in homes of earlier versions
 
 
 def _hash(entries: tuple[str, ...]) -> str:

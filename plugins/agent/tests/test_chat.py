@@ -23,7 +23,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from hermes_core.cli import main
 from hermes_core.config import set_value
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.memory import open_memory
@@ -639,12 +639,12 @@ def test_what_is_taken_back_and_not_told_to_the_provider_is_said(
 ) -> None:
     add = ("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
     server._script = [Reply(calls=[add]), Reply("Noted.")]
-    undo = MemoryStore.undo
+    undo = Notes.undo
 
-    def overdue(store: MemoryStore, *args: Any, **given: Any) -> dict[str, Any]:
+    def overdue(store: Notes, *args: Any, **given: Any) -> dict[str, Any]:
         return {**undo(store, *args, **given), "warning": "the provider was not told"}
 
-    monkeypatch.setattr(MemoryStore, "undo", overdue)
+    monkeypatch.setattr(Notes, "undo", overdue)
     result = chat(typed="I live in Oslo.\n/undo-memory\n")
     assert (result.exit_code, "- user: Lives in Oslo." in result.stdout) == (0, True)
     assert "warning: the provider was not told" in result.stderr

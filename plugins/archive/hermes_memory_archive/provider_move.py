@@ -366,7 +366,7 @@ class ProviderMove:
                 for entry in store.entries(target):
                     name = json.dumps([self._target.name, user, target, entry])
                     write_id = uuid.uuid5(_NAMESPACE, name).hex
-                    origin = store.origins.read().of(entry).origin
+                    origin = store.read().origin_of(entry).origin
                     write = MemoryWrite(write_id, "add", target, entry, metadata={"origin": origin})
                     writes.append((write, user))
         return writes

@@ -75,7 +75,7 @@ class MemoryFiles:
             with self._lock:
                 answer = ToolAnswer(run(arguments))
             # An answer may hold any entry of the two files.
-            origin = lowest(self._store.stored_origins(), "assistant")
+            origin = lowest(self._store.read().origins(), "assistant")
             self._memory.origins.remember_result(self._session, answer.text, origin)
             self._memory.origins.note_read(self._session, origin)
             return answer

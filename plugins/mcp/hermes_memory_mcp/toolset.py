@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from hermes_core import Memory, MemoryStore
+from hermes_core import Memory, Notes
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, ToolCall
-from hermes_core.curated.store import DataNote
+from hermes_core.curated.stored import DataNote, StoredNotes
 from hermes_core.curated.tool import memory_schema_without_prompt
 from hermes_core.errors import HermesError, SessionError
 from hermes_core.kit import Range, ToolBox, clip, redact, storable, tool
@@ -201,7 +201,7 @@ class ToolSet:
         if problem := store.problems().get(RESOURCES[uri]):
             return ToolAnswer(redact(str(problem)), failed=True)
         block = store.take_snapshot().blocks.get(RESOURCES[uri], "")
-        notes = [note for note in _data_notes(store) if note.target == RESOURCES[uri]]
+        notes = [note for note in _data_notes(store.read()) if note.target == RESOURCES[uri]]
         origins = [self._returned.get(client, "assistant"), *(note.origin.origin for note in notes)]
         self._returned[client] = lowest(origins)
         data = f"{DATA_LABEL}\n{clean_result(render_notes(notes))}" if notes else ""
@@ -240,7 +240,7 @@ class _ReadingTools:
         shared = store.shared_entries()
         result: dict[str, Any] = {"shared": {"entries": shared}} if shared else {}
         result |= {one: shown_entries(store, one) for one in wanted}
-        notes = [note for note in _data_notes(store) if note.target in wanted]
+        notes = [note for note in _data_notes(store.read()) if note.target in wanted]
         for note in notes:
             item = {"entry": clean_result(note.entry), "origin": ORIGIN_NAMES[note.origin.origin]}
             result[note.target].setdefault("data", []).append(item)
@@ -401,26 +401,27 @@ class _Conversations:
                 log.warning("the end of conversation %s was not stored: %s", conversation.id, exc)
 
 
-def shown_entries(store: MemoryStore, target: MemoryTarget) -> dict[str, Any]:
+def shown_entries(store: Notes, target: MemoryTarget) -> dict[str, Any]:
     """Return the entries of a store as a model may see them, flagged ones by their handle only, and the usage.
 
     Notes that wait for a person are among them, unless the trust is "strict".
     An unreadable file is an `error` in the result.
     """
+    stored = store.read()
     try:
-        entries, usage = store.entries(target), store.usage(target)
+        entries, usage = stored.entries(target), stored.usage(target)
     except HermesError as exc:
         return {"error": redact(str(exc))}
-    hidden = {flagged.entry: flagged.withheld for flagged in store.flagged(target)}
-    waiting = {note.entry for note in store.waiting_notes() if note.target == target}
-    data = {note.entry for note in _data_notes(store)}
+    hidden = {flagged.entry: flagged.withheld for flagged in stored.flagged(target)}
+    waiting = {note.entry for note in stored.waiting_notes() if note.target == target}
+    data = {note.entry for note in _data_notes(stored)}
     shown = [hidden.get(entry, entry) for entry in entries if entry not in waiting or entry in data]
     return {"entries": shown, "usage": str(usage)}
 
 
-def _data_notes(store: MemoryStore) -> list[DataNote]:
+def _data_notes(notes: StoredNotes) -> list[DataNote]:
     """Return the notes that a client gets as data: those that wait, and that the safety scan does not withhold."""
-    return [note for note in store.recalled_notes() if note.waits and not note.flag]
+    return [note for note in notes.recalled_notes() if note.waits and not note.flag]
 
 
 def _fault(arguments: dict[str, Any]) -> str:

@@ -95,9 +95,9 @@ def _store(memory: Memory, target: MemoryTarget) -> TargetStore:
     """Read one store of notes. It is closed if a write would not end in the file."""
     if target not in memory.curated.enabled_targets:
         return TargetStore((), 0, f"the {target} store is switched off")
-    if conflict := memory.curated.problems().get(target):
+    if conflict := memory.curated.read().problems.get(target):
         return TargetStore((), 0, conflict.message)
-    entries, limit = memory.curated.entries(target), memory.curated.usage(target).limit
+    entries, limit = memory.curated.entries(target), memory.curated.read().usage(target).limit
     if memory.manager.suppresses_local_writes(target):
         return TargetStore(entries, limit, f"the memory provider {memory.selected!r} keeps this store")
     return TargetStore(entries, limit)

@@ -12,7 +12,7 @@ import pytest
 from hermes_core import HermesHome, MemoryWrite, Session, open_memory
 from hermes_core.config import Credentials
 from hermes_core.contract.values import Refused
-from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.curated.store import TARGETS, Notes
 from hermes_memory_agent.skills.store import SkillStore
 from hermes_memory_openclaw.migration import MigrationOptions
 from hermes_memory_openclaw.plan import make_plan
@@ -360,7 +360,7 @@ def test_an_entry_that_an_observer_refuses_is_in_the_report_and_the_others_are_a
 ) -> None:
     with open_memory(hermes_home) as memory:
         memory.curated.close()
-        memory.curated = MemoryStore(hermes_home, filter_write=refuse_ilona)
+        memory.curated = Notes(hermes_home, filter_write=refuse_ilona)
         plan = make_plan(read_tree(source), read_home(memory, MigrationOptions()), MigrationOptions())
         report = apply_plan(plan, memory, NOW).to_dict()
         assert item(report, "memory")["details"] == {

@@ -15,12 +15,8 @@ from hermes_core import HermesHome
 from hermes_core.config import Config
 from hermes_core.errors import HermesError
 from hermes_core.health.finding import Finding, failed
-from hermes_core.kit import Database
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.home_store import open_sessions
-from hermes_core.storage.inventory import NOTE_STORES
-from hermes_core.storage.moved import read_mark
-from hermes_memory_postgresql.notes import is_mirror
 from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_postgresql.schema import index_statements
 
@@ -42,8 +38,6 @@ MAX_BLOAT_FACTOR = 4.0
 
 MAX_PENDING_KB = 1024
 """Words of new messages that wait in front of an index; each search reads all of them."""
-
-_NOTE_FILES = ("*.md", "projects/*/PROJECT.md", "users/*/*.md")
 
 EXPIRED_LEASE_S = 60.0
 """Seconds after the end of a lease in which some worker should have taken it over."""
@@ -136,7 +130,6 @@ def examine_home(folder: Path, config: Config) -> Iterator[Finding]:
     """Yield the findings about the server of a home, and about the files that it replaces."""
     home = HermesHome(folder)
     yield from examine_server(home, config)
-    yield from _examine_note_files(home, config)
 
 
 def examine_server(
@@ -148,54 +141,6 @@ def examine_server(
             yield from _examine(sessions, config, clock)
     except HermesError as exc:
         yield failed("server", exc.message, exc.remedy)
-
-
-def _examine_note_files(home: HermesHome, config: Config) -> Iterator[Finding]:
-    """Yield a note for the files of notes that are not read, and a warning for read-only copies that are old."""
-    files = [
-        path
-        for pattern in _NOTE_FILES
-        for path in sorted(home.memories.glob(pattern))
-        if path.is_file() and path.name in NOTE_STORES
-    ]
-    mirrors = [path for path in files if config.memory.mirror and is_mirror(path)]
-    unread = [path.relative_to(home.path).as_posix() for path in files if path not in mirrors]
-    if unread:
-        if _was_moved(home):
-            # An import would put these old texts in the place of what was stored on the server since.
-            fact, remedy = "not read: they were moved to a server", "keep them, or move them away"
-        else:
-            fact = "not read: storage.url names a server"
-            remedy = f"hermes-memory memory import {str(home.memories)!r}, or move them away"
-        yield Finding(_some(unread), "note", fact, remedy)
-    if not mirrors:
-        return
-    try:
-        with contextlib.closing(open_sessions(home, config)) as sessions:
-            rows = sessions.database.execute("SELECT file, text FROM notes").fetchall()
-    except HermesError:  # the finding about the server tells
-        return
-    texts = {row["file"]: row["text"] for row in rows}
-    for path in mirrors:
-        if path.read_bytes() != texts.get(path.relative_to(home.memories).as_posix(), "").encode():
-            name = path.relative_to(home.path).as_posix()
-            remedy = "nothing is to be done: the next session on this machine writes it anew"
-            yield Finding(name, "note", "a read-only copy of notes that were changed since", remedy)
-
-
-def _was_moved(home: HermesHome) -> bool:
-    """Return True if the journal of the notes says that they were moved to a server."""
-    try:
-        with contextlib.closing(Database(home.journal_db, read_only=True)) as journal:
-            mark = read_mark(journal)
-    except HermesError:  # the finding about the file tells
-        return False
-    return mark is not None and mark.role == "source"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 def _examine(sessions: SessionStore, config: Config, clock: Callable[[], float]) -> Iterator[Finding]:

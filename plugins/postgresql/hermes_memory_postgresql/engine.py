@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from hermes_core import HermesHome
 from hermes_core.config import StorageConfig
 from hermes_core.sessions.home_store import Moving
 from hermes_memory_postgresql.gin import GinIndex
-from hermes_memory_postgresql.note_copy import NoteRows
-from hermes_memory_postgresql.notes import RowPlaces
 from hermes_memory_postgresql.pgvectors import PostgresVectors
 from hermes_memory_postgresql.postgres import STATEMENT_TIMEOUT_S, PostgresDatabase, PostgresMigration
 from hermes_memory_postgresql.schema import MIGRATIONS
@@ -35,16 +31,6 @@ class PostgresEngine(PostgresDatabase):
     def vector_store(self, model: str, dimension: int, is_unit: bool) -> PostgresVectors:
         """Return the stored vectors of this database."""
         return PostgresVectors(self, model, dimension, is_unit)
-
-    def note_places(
-        self, home: HermesHome, *, mirror: bool = False, clock: Callable[[], float] = time.time
-    ) -> RowPlaces:
-        """Return the places of the notes of a home."""
-        return RowPlaces(home, self, mirror=mirror, clock=clock)
-
-    def count_notes(self) -> dict[str, int]:
-        """Return the number of rows in the tables of the notes."""
-        return NoteRows(self).counts()
 
 
 def open_engine(storage: StorageConfig, *, password: str = "", moving: Moving = "") -> PostgresEngine:

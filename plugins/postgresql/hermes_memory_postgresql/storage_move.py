@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import time
 import uuid
@@ -23,7 +22,6 @@ from msgspec import structs
 
 from hermes_core import HermesHome
 from hermes_core.config import Config, load_config, override_config, set_value, unset_value
-from hermes_core.curated.journal import EVENTS
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.kit import write_atomic
 from hermes_core.outbox.recovery import outbox_of_home
@@ -37,7 +35,6 @@ from hermes_core.storage.moved import StoreMark, read_mark
 from hermes_core.storage.sqlite import database_files
 from hermes_memory_postgresql.marks import write_mark
 from hermes_memory_postgresql.move_record import MoveRecord, delete_record, read_record, save_record
-from hermes_memory_postgresql.note_copy import ROW_TABLES, NoteFiles, NoteRows, digest_notes
 from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_postgresql.store_copy import (
     MOVED_FROM_KEY,
@@ -197,13 +194,13 @@ class StorageMove:
             if self._is_switched and (mark is None or not self._is_own(mark)):
                 raise self._needless()
             label = source.database.location
-            rows = self._counts(source, self._config)
+            rows = self._counts(source)
         with self._open(self._target_config, "read") as target:
             target_label = target.database.location
             self._refuse_other_move(mark, label, target_label)
             exists = _has_tables(target)
             there = read_mark(target.database) if exists else None
-            counts = self._counts(target, self._target_config, of_source=False) if exists else {}
+            counts = self._counts(target) if exists else {}
             belongs = mark is not None and _belongs(target, there, mark)
             if mark is not None and not belongs:
                 self._refuse_other_home(mark, label)
@@ -273,8 +270,7 @@ class StorageMove:
                         self._compare_again(source, target, receipt)
                     else:
                         self._fill(source, target, mark, receipt)
-                    self._release_notes(mark)
-                    self._write_source_marks(source, structs.replace(mark, complete=True))
+                    write_mark(source.database, structs.replace(mark, complete=True), guarded_tables(source))
             receipt.sessions, receipt.messages = receipt.rows["sessions"], receipt.rows["messages"]
         self._switch(receipt)
         receipt.seconds = round(self._clock() - started, 3)
@@ -317,7 +313,7 @@ class StorageMove:
             database.serialize(_MARK_LOCK)
             there = read_mark(database)
             if there is None or there.move_id != mark.move_id:
-                self._refuse_filled(target, self._counts(target, self._target_config, of_source=False))
+                self._refuse_filled(target, self._counts(target))
                 write_mark(database, own, guarded_tables(target))
         # After the mark: a program that connects now sees it, and one that did before is seen.
         if database.kind == "postgresql" and (users := _connections_of_others(database, source.database)):
@@ -337,23 +333,6 @@ class StorageMove:
                 )
             if there is None:
                 write_mark(source.database, mark, guarded_tables(source))
-        if not self._config.storage.url:
-            with NoteFiles(self._home) as files:
-                if files.mark is None:
-                    files.settle_and_mark(mark)
-
-    def _write_source_marks(self, source: SessionStore, mark: StoreMark) -> None:
-        write_mark(source.database, mark, guarded_tables(source))
-        if not self._config.storage.url:
-            with NoteFiles(self._home) as files:
-                files.write_mark(mark)
-
-    def _release_notes(self, mark: StoreMark) -> None:
-        """Take the mark off the notes of the target, if they are files."""
-        if not self._target_config.storage.url:
-            with NoteFiles(self._home) as files:
-                if (own := files.mark) is not None and own.move_id == mark.move_id:
-                    files.write_mark(None)
 
     def _fill(
         self, source: SessionStore, target: SessionStore, mark: StoreMark, receipt: StorageMoveReceipt
@@ -364,7 +343,6 @@ class StorageMove:
             StorageError: The target differs after the copy.
         """
         receipt.copied = copy_store(source, target, lambda count: self._progress("copying", count))
-        self._copy_notes(source, target, mark, receipt)
         receipt.differing = self._compare(source, target, receipt)
         if receipt.differing:
             raise StorageError(
@@ -373,7 +351,7 @@ class StorageMove:
                 "config.yaml stays as it is: report this, and go on with the source by `hermes-memory storage unmark`",
             )
         receipt.verified = True
-        receipt.rows = self._counts(target, self._target_config)
+        receipt.rows = self._counts(target)
         with target.transaction():
             target.meta.set(MOVED_FROM_KEY, f"{mark.move_id} {receipt.target_hash}")
             write_mark(target.database, None, guarded_tables(target))
@@ -383,7 +361,7 @@ class StorageMove:
         recorded = (target.meta.get(MOVED_FROM_KEY) or "").split()[1]
         differing = self._compare(source, target, receipt)
         receipt.verified = receipt.source_hash == recorded
-        receipt.rows = self._counts(source, self._config)
+        receipt.rows = self._counts(source)
         if receipt.verified:
             receipt.target_hash = recorded
         if differing:
@@ -401,64 +379,12 @@ class StorageMove:
             digest_store(one, other, lambda count: self._progress("comparing", count))
             for one, other in (pair, pair[::-1])
         )
-        with (
-            self._notes(source, self._config) as source_notes,
-            self._notes(target, self._target_config) as target_notes,
-        ):
-            (of_source, counts), (of_target, there) = digest_notes(source_notes), digest_notes(target_notes)
-        self._progress("comparing", 2 * sum(counts.values()))
-        receipt.source_hash, receipt.target_hash = (
-            hashlib.sha256(f"{rows.hash} {notes}".encode()).hexdigest()
-            for rows, notes in ((before, of_source), (after, of_target))
-        )
-        differing = [
-            f"{name}: {count:,} rows, and {there[name]:,} in the target"
-            for name, count in counts.items()
-            if count != there[name]
-        ]
-        if not differing and of_source != of_target:
-            differing.append("notes or their history")
-        return [*differences(before, after, source), *differing, *target.index.check()]
+        receipt.source_hash, receipt.target_hash = before.hash, after.hash
+        return [*differences(before, after, source), *target.index.check()]
 
-    def _copy_notes(
-        self, source: SessionStore, target: SessionStore, mark: StoreMark, receipt: StorageMoveReceipt
-    ) -> None:
-        """Put the notes of the source in the place of those of the target."""
-        with self._notes(source, self._config) as notes, self._notes(target, self._target_config) as copies:
-            if isinstance(copies, NoteRows):
-                copies.replace(notes)
-            else:
-                if copies.mark is None or copies.mark.move_id != mark.move_id:
-                    copies.put_aside()
-                    copies.write_mark(StoreMark(mark.move_id, "target", complete=False, other=receipt.source))
-                copies.replace(notes)
-            count = sum(notes.counts().values())
-        receipt.copied += count
-        self._progress("copying", count)
-
-    @contextlib.contextmanager
-    def _notes(self, store: SessionStore, config: Config) -> Iterator[NoteRows | NoteFiles]:
-        if config.storage.url:
-            yield NoteRows(store.database)
-            return
-        stamp = time.strftime("%Y%m%dt%H%M%Sz", time.gmtime(self._clock()))
-        with NoteFiles(self._home, stamp) as files:
-            yield files
-
-    def _counts(self, store: SessionStore, config: Config, *, of_source: bool = True) -> dict[str, int]:
-        """Return the number of rows by table, with the notes.
-
-        Args:
-            of_source: False to leave out what an empty target has.
-        """
-        counts = count_rows(store.database) if store.database.exists else {}
-        if not config.storage.url and not of_source:
-            return counts
-        with self._notes(store, config) as notes:
-            counts |= notes.counts()
-        if not of_source:
-            del counts[EVENTS]  # the record begins with an event
-        return counts
+    def _counts(self, store: SessionStore) -> dict[str, int]:
+        """Return the number of rows by table."""
+        return count_rows(store.database) if store.database.exists else {}
 
     def _switch(self, receipt: StorageMoveReceipt) -> None:
         """Let config.yaml name the target."""
@@ -605,9 +531,6 @@ def unmark_store(home: HermesHome) -> StoreMark | None:
         if mark is not None:
             write_mark(store.database, None, guarded_tables(store))
             delete_record(home)
-            if store.database.kind == "sqlite":
-                with NoteFiles(home) as files:
-                    files.write_mark(None)
         return mark
 
 
@@ -616,7 +539,7 @@ def guarded_tables(store: SessionStore) -> tuple[str, ...]:
 
     A worker that can't take a line of the outbox does not send rows whose result it could not store.
     """
-    return TABLE_NAMES if store.database.kind == "sqlite" else (*TABLE_NAMES, *ROW_TABLES, "outbox_lines")
+    return TABLE_NAMES if store.database.kind == "sqlite" else (*TABLE_NAMES, "outbox_lines")
 
 
 def save_storage_receipt(home: HermesHome, receipt: StorageMoveReceipt) -> Path:

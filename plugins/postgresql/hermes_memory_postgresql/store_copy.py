@@ -64,6 +64,12 @@ TABLES = (
     CopiedTable("outbox_rows", ("number",), "number"),
     CopiedTable("outbox_settled", ("provider", "hook", "event")),
     CopiedTable("outbox_refused", ("provider",)),
+    CopiedTable("notes", ("file",)),
+    CopiedTable("note_entries", ("file", "position")),
+    CopiedTable("note_changes", ("id",), "id"),
+    CopiedTable("note_events", ("id",)),
+    CopiedTable("note_views", ("place", "file")),
+    CopiedTable("project_keys", ("machine", "place")),
 )
 TABLE_NAMES = tuple(table.name for table in TABLES)
 

@@ -223,7 +223,7 @@ def _undelivered(agent: Agent) -> tuple[str, ...]:
 def _converse(terminal: TerminalChat, exit_if_signalled: Callable[[], None], *, with_provider: bool) -> int:
     """Answer messages until there are no more; return the exit code, which is 0 if a person saw the problems."""
     memory, failed, degraded = terminal.agent.memory, False, False
-    warn([*memory.problems(), *(entry.problem for entry in memory.curated.flagged())])
+    warn([*memory.problems(), *(entry.problem for entry in memory.curated.read().flagged())])
     terminal.show_models(with_memory=with_provider)
     terminal.show_session()
     terminal.writer.note("/help lists commands, Ctrl-D leaves")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import click
 
-from hermes_core import Memory, MemoryStore
+from hermes_core import Memory, Notes
 from hermes_core.cli.output import moment, print_table, warn
 from hermes_core.cli.review import ReviewDialog
 from hermes_core.cli.sessions import print_hits
@@ -200,10 +200,11 @@ def _review_notes(chat: TerminalChat) -> None:
         chat.writer.note("the next session has them in its prompt")
 
 
-def _entries(curated: MemoryStore) -> list[str]:
+def _entries(curated: Notes) -> list[str]:
     """Return all entries of files that can be read."""
-    readable = (target for target in curated.enabled_targets if target not in curated.problems())
-    return [f"{target}: {entry}" for target in readable for entry in curated.entries(target)]
+    stored = curated.read()
+    readable = (target for target in stored.files if target not in stored.problems)
+    return [f"{target}: {entry}" for target in readable for entry in stored.entries(target)]
 
 
 def _skills(chat: TerminalChat) -> None:

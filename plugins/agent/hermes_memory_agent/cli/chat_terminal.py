@@ -124,7 +124,7 @@ class TerminalChat:
 
     def note_waiting(self) -> None:
         """Name the notes that wait for the person, each of them once."""
-        waiting = self.agent.memory.curated.of(self.agent.session).waiting_notes()
+        waiting = self.agent.memory.curated.of(self.agent.session).read().waiting_notes()
         new = [note for note in waiting if entry_hash(note.entry) not in self._announced]
         self._announced |= {entry_hash(note.entry) for note in new}
         if new:

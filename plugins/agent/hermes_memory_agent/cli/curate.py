@@ -9,7 +9,7 @@ from typing import cast
 
 import click
 
-from hermes_core import Memory, MemoryStore
+from hermes_core import Memory, Notes
 from hermes_core.actions.notes import deliver
 from hermes_core.cli.options import all_targets_option, with_memory
 from hermes_core.cli.output import finish, print_document, wants_json, warn
@@ -63,7 +63,7 @@ def curate(opened: Memory, session: Session, target: str, apply_now: bool) -> No
 def _curate(
     report: CurationReport,
     model: ChatModel,
-    store: MemoryStore,
+    store: Notes,
     session: Session,
     *,
     agreed: bool,
@@ -91,7 +91,7 @@ def _curate(
             click.secho(f"error: {report.target}: {hanging(report.refused)}", fg="red", err=True)
 
 
-def _undo_hint(store: MemoryStore, session: Session) -> str:
+def _undo_hint(store: Notes, session: Session) -> str:
     """Return the command that undoes the last change; without id and user it could undo another file's or person's."""
     user = f" --user {shlex.quote(session.owner)}" if session.owner else ""
     changes = store.history(limit=1)

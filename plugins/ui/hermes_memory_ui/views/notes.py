@@ -79,18 +79,18 @@ def show(site: Site, request: PageRequest) -> Page:
 
 
 def _files(site: Site, chosen: str, first: int) -> Iterator[ShownFile]:
-    notes, problems = site.notes, site.notes.problems()
-    for target in (name for name in notes.targets if not chosen or name == chosen):
+    notes = site.notes.read()
+    for target in (name for name in site.notes.targets if not chosen or name == chosen):
         name = FILES[target]
-        if target not in notes.enabled_targets:
+        if target not in notes.files:
             yield ShownFile(target, name, enabled=False)
-        elif target in problems:
-            yield ShownFile(target, name, enabled=True, problem=str(problems[target]))
+        elif target in notes.problems:
+            yield ShownFile(target, name, enabled=True, problem=str(notes.problems[target]))
         else:
-            entries, end = notes.in_order(target), first + PAGE_SIZE
-            shown = notes_with_origins(notes, target, entries[first:end])
-            flags = notes.flagged_among(target, entries[max(first - 1, 0) : end])
-            more = end if len(entries) > end else None
+            listed, end = notes.in_order(target), first + PAGE_SIZE
+            shown = notes_with_origins(notes, target, [note.text for note in listed[first:end]])
+            flags = notes.flagged_among(target, listed[max(first - 1, 0) : end])
+            more = end if len(listed) > end else None
             yield ShownFile(target, name, True, "", notes.usage(target), shown, flags, more)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hermes_core.actions.notes import restore_version, source_of_change, undo_change
 from hermes_core.contract.extensions import PartItems
-from hermes_core.curated.journal import NoteVersion
+from hermes_core.curated.history import NoteVersion
 from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.errors import SessionError
 from hermes_core.safety.terminal import counted
@@ -73,7 +73,7 @@ def show(site: Site, request: PageRequest) -> Page:
                 **({SKILLS: "Skills"} if SKILLS in site.memory.parts.stores else {}),
             },
             "limit": MAX_ENTRIES,
-            "waiting": waiting_sentence([note.origin.origin for note in site.notes.waiting_notes()]),
+            "waiting": waiting_sentence([note.origin.origin for note in site.notes.read().waiting_notes()]),
             "stored": site.stored_sessions(change.session_id for change in shown),
         },
     )

@@ -1,0 +1,63 @@
+"""The shared base of the notes: a file, or the notes of another home, with which every prompt begins."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes_core.curated.document import parse_note_file
+from hermes_core.curated.origins import NoteOrigin
+from hermes_core.curated.rows import NoteRows, StoredFile
+from hermes_core.curated.view import NoteView
+from hermes_core.errors import MemoryConflict, StorageError
+from hermes_core.home import HermesHome
+from hermes_core.safety.origin import may_command
+from hermes_core.storage.sqlite import Database
+
+
+class SharedBase(Struct, frozen=True):
+    """The shared base as it was read.
+
+    Attributes:
+        entries: Its entries that may stand in a prompt, before the safety scan.
+        origins: Origin of each entry, if the base is the notes of another home.
+        fault: Why it can't be read; "" if it can.
+    """
+
+    entries: tuple[str, ...] = ()
+    origins: dict[str, NoteOrigin] = {}
+    fault: str = ""
+
+
+def read_base(path: Path, own: Path) -> SharedBase:
+    """Read a shared base.
+
+    Args:
+        path: A file of notes, or a folder with a MEMORY.md.
+        own: MEMORY.md of the owner of the notes, who sees these once, and writes them.
+    """
+    file = path / "MEMORY.md" if path.is_dir() else path
+    if file == own:
+        return SharedBase()
+    try:
+        data = NoteView(file).read()
+        if data is None:
+            return SharedBase(fault="nothing is there")
+        origins = _origins_beside(file)
+    except (MemoryConflict, StorageError) as exc:
+        return SharedBase(fault=exc.message)
+    notes = parse_note_file(data)
+    entries = tuple(entry for entry in notes.entries if may_command(origins.get(entry, NoteOrigin()).origin))
+    return SharedBase(entries, origins, notes.conflict)
+
+
+def _origins_beside(file: Path) -> dict[str, NoteOrigin]:
+    """Return the origins of the notes in the MEMORY.md of another home, from its database."""
+    home = HermesHome(file.parent.parent)
+    if file != home.memory_md or not home.state_db.exists():
+        return {}
+    with contextlib.closing(Database(home.state_db, read_only=True)) as database:
+        [stored] = NoteRows(database).read([StoredFile(file.name, "", "memory")])
+    return {note.text: note.origin for note in stored.notes}

@@ -1,0 +1,210 @@
+"""The notes in the database: the entries of each file with their origins, and what the last view of each file was.
+
+The database is the truth. MEMORY.md, USER.md and PROJECT.md are views that people read and edit. So it is stored which
+bytes this program has last seen in each view: other bytes are an edit by a person, or by another program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+
+from hermes_core.contract.values import MemoryTarget
+from hermes_core.curated.document import join_entries
+from hermes_core.curated.origins import Note, NoteOrigin
+from hermes_core.errors import StorageError
+from hermes_core.safety.origin import as_origin
+from hermes_core.storage.engine import Engine, Statement
+
+_READ = """
+    SELECT n.file, n.version, v.bytes_hash, v.text_hash,
+        e.text, e.origin, e.at, e.session, e.confirmed, e.pinned, e.change
+    FROM notes n
+    LEFT JOIN note_views v ON v.file = n.file AND v.place = ?
+    LEFT JOIN note_entries e ON e.file = n.file
+    WHERE n.file IN ({}) ORDER BY n.file, e.position
+"""
+_ADD_ENTRY = """
+    INSERT INTO note_entries (file, position, text, origin, at, session, confirmed, pinned, change)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_SET_VIEW = """
+    INSERT INTO note_views (place, file, bytes_hash, text_hash, text) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (place, file) DO UPDATE
+        SET bytes_hash = excluded.bytes_hash, text_hash = excluded.text_hash, text = excluded.text
+"""
+
+
+class NotesChanged(StorageError):
+    """Notes that another program changed since they were read. The change has to be planned anew."""
+
+
+def digest(data: bytes | str) -> str:
+    """Return the SHA-256 of the bytes of a view, or of the text of a file."""
+    return hashlib.sha256(
+        data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    ).hexdigest()
+
+
+class StoredFile(Struct, frozen=True, dict=True):
+    """The notes of one file as they were read.
+
+    Attributes:
+        key: Path of the file below the folder of the notes.
+        owner: `Session.owner` of the notes.
+        version: Number of writes; 0 if nothing was ever stored.
+        seen: Hash of the bytes of the last view on this machine; "" if there was none.
+        seen_text: Hash of the text that the notes had when this view was seen.
+    """
+
+    key: str
+    owner: str
+    target: MemoryTarget
+    notes: tuple[Note, ...] = ()
+    version: int = 0
+    seen: str = ""
+    seen_text: str = ""
+
+    @cached_property
+    def entries(self) -> tuple[str, ...]:
+        """The texts of the notes."""
+        return tuple(note.text for note in self.notes)
+
+    @cached_property
+    def text(self) -> str:
+        """The text of the view."""
+        return join_entries(self.entries)
+
+    def note(self, entry: str) -> Note | None:
+        """Return the note with this text; None if there is none."""
+        return next((note for note in self.notes if note.text == entry), None)
+
+    def is_shown_by(self, data: bytes | None) -> bool:
+        """Return True if these bytes of the view are those that were seen last, and show the notes as they are."""
+        if not self.version:
+            return not (data or b"").strip()
+        if data is None:
+            return not self.notes
+        return self.was_shown_by(data) and digest(self.text) == self.seen_text
+
+    def was_shown_by(self, data: bytes) -> bool:
+        """Return True if these bytes of the view are those that were seen last."""
+        return digest(data) == self.seen
+
+
+class NoteRows:
+    """The tables `notes`, `note_entries` and `note_views` of a home.
+
+    Args:
+        place: Name of the machine and home whose views these are; "" if no other machine uses the database.
+    """
+
+    def __init__(self, database: Engine, clock: Callable[[], float] = time.time, place: str = "") -> None:
+        self.database = database
+        self._clock, self._place = clock, place
+
+    def read(self, files: Sequence[StoredFile]) -> list[StoredFile]:
+        """Return these files as they are stored now, in one read.
+
+        Raises:
+            StorageError: The database can't be read.
+        """
+        by_file: dict[str, list[Any]] = {}
+        if files and self.database.exists:
+            query = _READ.format(", ".join("?" * len(files)))
+            [rows] = self.database.read([(query, (self._place, *(file.key for file in files)))])
+            for row in rows:
+                by_file.setdefault(row["file"], []).append(row)
+        return [_stored(file, by_file.get(file.key, [])) for file in files]
+
+    def claim(self, file: StoredFile) -> Statement:
+        """Return the statement that begins each write. It returns a row only if the file is as it was read."""
+        now = self._clock()
+        if file.version:
+            return (
+                "UPDATE notes SET version = version + 1, changed_at = ? WHERE file = ? AND version = ? RETURNING version",
+                (now, file.key, file.version),
+            )
+        return (
+            "INSERT INTO notes (file, owner, target, version, changed_at) VALUES (?, ?, ?, 1, ?)"
+            " ON CONFLICT (file) DO NOTHING RETURNING version",
+            (file.key, file.owner, file.target, now),
+        )
+
+    def replace(self, file: StoredFile, notes: Sequence[Note]) -> list[Statement]:
+        """Return the statements that make `notes` the notes of a file."""
+        same = 0  # most changes add a note at the end
+        for before, after in zip(file.notes, notes, strict=False):
+            if before != after:
+                break
+            same += 1
+        statements: list[Statement] = []
+        if same < len(file.notes):
+            statements.append(("DELETE FROM note_entries WHERE file = ? AND position >= ?", (file.key, same)))
+        for position, note in enumerate(notes[same:], same):
+            known = note.origin
+            values = (known.origin, known.at, known.session, known.confirmed, known.pinned, note.change)
+            statements.append((_ADD_ENTRY, (file.key, position, note.text, *values)))
+        return statements
+
+    def set_view(self, file: StoredFile, data: bytes) -> Statement:
+        """Return the statement that stores which bytes of the view show the notes as they are in `file`."""
+        return _SET_VIEW, (self._place, file.key, digest(data), digest(file.text), file.text)
+
+    def text_of_view(self, file: StoredFile) -> str:
+        """Return the text that the notes had when their view was seen last; "" if it never was."""
+        query = "SELECT text FROM note_views WHERE place = ? AND file = ?"
+        row = self.database.execute(query, (self._place, file.key)).fetchone()
+        return "" if row is None else str(row["text"])
+
+    def files(self, condition: str = "1 = 1", *values: object) -> list[StoredFile]:
+        """Return the key, the owner and the target of all files that are or were there.
+
+        Raises:
+            StorageError: The database can't be read.
+        """
+        if not self.database.exists:
+            return []
+        query = f"SELECT file, owner, target FROM notes WHERE {condition} ORDER BY file"
+        return [
+            StoredFile(row["file"], row["owner"], row["target"])
+            for row in self.database.execute(query, values)
+        ]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete all rows of files: their notes, their history and what was seen of their views."""
+        tables = ("note_entries", "note_changes", "note_views", "notes")
+        self.database.batch(
+            [(f"DELETE FROM {table} WHERE file = ?", (key,)) for key in keys for table in tables]
+        )
+
+
+def _stored(file: StoredFile, rows: Sequence[Any]) -> StoredFile:
+    if not rows:
+        return StoredFile(file.key, file.owner, file.target)
+    first = rows[0]
+    notes = tuple(
+        Note(
+            row["text"],
+            NoteOrigin(
+                as_origin(row["origin"]), row["at"], row["session"], row["confirmed"], bool(row["pinned"])
+            ),
+            row["change"],
+        )
+        for row in rows
+        if row["text"] is not None
+    )
+    return StoredFile(
+        file.key,
+        file.owner,
+        file.target,
+        notes,
+        first["version"],
+        first["bytes_hash"] or "",
+        first["text_hash"] or "",
+    )
