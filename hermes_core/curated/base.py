@@ -42,9 +42,9 @@ def read_base(path: Path, own: Path) -> SharedBase:
     if file == own:
         return SharedBase()
     try:
-        data = NoteView(file).read()
-        if data is None:
+        if not path.exists():
             return SharedBase(fault="nothing is there")
+        data = NoteView(file).read() or b""
         origins = _origins_beside(file)
     except (MemoryConflict, StorageError) as exc:
         return SharedBase(fault=exc.message)

@@ -220,8 +220,11 @@ class NoteHistory:
         return None if row is None else _gone(entry, json.loads(row["gone"])[key])
 
     def writer(self, change: int) -> tuple[Session, str] | None:
-        """Return the session that made a change, and the provider that was told; None if it is not in the history any more."""
-        query = "SELECT session, provider FROM note_changes WHERE id = ?"
+        """Return the session that made a change, and the provider that was told.
+
+        None for an edit by hand, and if the change is not in the history any more.
+        """
+        query = "SELECT session, provider FROM note_changes WHERE id = ? AND action <> 'edit'"
         row = self._database.execute(query, (change,)).fetchone()
         return None if row is None else (Session.from_dict(json.loads(row["session"])), row["provider"])
 

@@ -142,7 +142,7 @@ _WAITS = (
 _HANDED_ON = "The memory provider keeps this; the local file is unchanged. Do not repeat it."
 
 
-_NOT_ENQUEUED = "Saved here, but the memory provider does not know of it"
+_NOT_ENQUEUED = "Saved here, but the memory provider is not told of it"
 
 
 class NoteHooks(Struct, frozen=True):
@@ -204,7 +204,7 @@ class Notes:
         database: The database of the home, which the caller closes.
         scan: Threat scan of entries; default: `safety.scan.first_threat` without the texts that a person allowed.
         project: The repository of the working folder, whose PROJECT.md the person at home has; None for none.
-        place: Name of this machine and home, if other machines use the database too.
+        place: This machine and home as `HOST:PATH`, if other machines use the database too.
         lock_timeout: Seconds to wait for the lock of a view, or to plan a change anew that others keep changing.
         lost_at: Time in epoch seconds at which a person accepted the loss of the database. Views that are older come
             back as data, since nobody knows any more where their entries came from.
@@ -236,7 +236,7 @@ class Notes:
         self._database, self._rows = database, NoteRows(database, clock, place)
         self.changes = NoteHistory(database, clock)
         self._places = NotePlaces(home, self._rows)
-        self._project_keys = ProjectKeys(database, home.memories / "projects", place)
+        self._project_keys = ProjectKeys(database, home.memories / "projects", place.partition(":")[0])
         self._clock, self._lock_timeout, self._lost_at = clock, lock_timeout, lost_at
         # Settings and files stay the same, so that the turns of one user share an object.
         self._of_owners: OrderedDict[str, Notes] = OrderedDict()
@@ -288,17 +288,15 @@ class Notes:
         return self._places.owners()
 
     def earlier_projects(self) -> list[str]:
-        """Return the files of notes on the repository that are in no prompt, since its new address had notes already.
+        """Return the keys of earlier notes on the repository, in no prompt since its new address had notes already.
 
         Raises:
             StorageError: The database can't be read.
         """
         if self.project is None:
             return []
-        keys = earlier_keys(self.project, self._project_keys.read(self.project))
-        return [
-            file.key for file in self._rows.read([self._places.of_project(key) for key in keys]) if file.notes
-        ]
+        known = earlier_keys(self.project, self._project_keys.read(self.project))
+        return [key for key in known if self.of_repository(key).read().files["project"].notes]
 
     @property
     def targets(self) -> tuple[MemoryTarget, ...]:
@@ -359,6 +357,8 @@ class Notes:
         view = self._places.view(file.key)
         if file.is_shown_by(data := view.read()):
             return file
+        if conflict := parse_note_file(data or b"").conflict:
+            raise view.unreadable(conflict, "save it as UTF-8 text, or move it away")
         try:
             with view.locked(self._lock_timeout):
                 return self._synchronise(self._files_now(file)[0], self._local).file
@@ -440,7 +440,7 @@ class Notes:
         if parsed.conflict:
             raise MemoryConflict(
                 f"Refusing to write {view.name}: {parsed.conflict}, so rewriting it could lose something",
-                f"save {str(view.path)!r} as UTF-8 text, or move it away: it is written again without what was added",
+                f"save {str(view.path)!r} as UTF-8 text, or move it away and add its facts again from the .bak copy",
                 view.try_back_up(data),
             )
         base = split_entries(self._rows.text_of_view(file)) if file.seen else ()

@@ -152,12 +152,14 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
             size = f"{counted(count, 'entry', 'entries')}, {used:,} of {limit:,} characters"
             yield Finding(f"built-in {target}", "ok", size)
     for key in memory.curated.earlier_projects():
-        add = "add what still holds with `hermes-memory memory edit --target project`"
-        remedy = f"run `hermes-memory memory export DIR`, {add}, then empty {key} in DIR and run `memory import DIR`"
+        path = memory.home.project_md_of(key)
+        remedy = f"add what still holds with `hermes-memory memory edit --target project`, then empty {str(path)!r}"
+        if not memory.config.memory.mirror:
+            remedy = f"{remedy} as `hermes-memory memory export DIR` writes it, and run `memory import DIR`"
         earlier = (
             "has earlier notes on this repository, whose new address had notes already; no prompt has them"
         )
-        yield Finding("built-in project", "warning", f"{key} {earlier}", remedy)
+        yield Finding("built-in project", "warning", f"{str(path)!r} {earlier}", remedy)
     for flagged in notes.flagged():
         withheld, remedy = "an entry is kept from the model", "hermes-memory memory remove takes it out"
         yield Finding("built-in memory", "warning", f"{withheld}: {flagged.reason}", remedy)

@@ -12,7 +12,6 @@ from hermes_core.contract.values import Refused
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import Notes
 from hermes_core.errors import DatabaseUnavailable, HermesError, OutboxFull
-from hermes_core.storage.engine import Engine
 
 MakeStore = Callable[..., Notes]
 
@@ -81,7 +80,7 @@ def test_an_observer_stops_a_write_before_anything_happens(
 ) -> None:
     store = make_store(on_write=outbox, filter_write=lambda write, session: Refused("no names"))
     assert store.add("user", "Mel")["error"] == "An observer refused this write: no names"
-    assert not store.apply_batch("user", [Operation("add", "Mel")])["success"]
+    assert not store.write("user", [Operation("add", "Mel")], batch=True)["success"]
     assert not hermes_home.memories.exists()
     assert outbox.taken == []
 
@@ -168,54 +167,27 @@ def test_a_suppressed_target_is_still_scanned(make_store: MakeStore, outbox: Out
     assert outbox.taken == []
 
 
-@pytest.mark.parametrize("failure", [FULL, DatabaseUnavailable("the outbox holds 10000 rows")])
-def test_a_write_that_the_outbox_refuses_stands_with_a_warning_and_is_delivered_later(
-    make_store: MakeStore, outbox: Outbox, engine: Engine | None, failure: HermesError
-) -> None:
-    store = make_store(on_write=outbox)
-    outbox.failure = failure
-    if engine is not None and not isinstance(failure, OutboxFull):
-        # The outbox is in the same database: without it nothing is stored.
-        with pytest.raises(DatabaseUnavailable):
-            store.add("user", "Mel")
-        assert store.entries("user") == ()
-        return
-    result = store.add("user", "Mel")
-    assert result["success"]
-    assert "the memory provider does not know of it yet: the outbox holds 10000 rows" in result["warning"]
-    assert store.entries("user") == ("Mel",)
-    assert store.enqueue_missing() == 0
-    outbox.failure = None
-    assert store.enqueue_missing() == 1
-    assert store.enqueue_missing() == 0
-    assert outbox.told == [("add", "Mel", "", "")]
-
-
-def test_the_provider_hears_of_changes_in_their_order_also_after_it_refused_some(
+def test_a_write_that_a_full_outbox_refuses_stands_with_a_warning(
     make_store: MakeStore, outbox: Outbox
 ) -> None:
     store = make_store(on_write=outbox)
     outbox.failure = FULL
-    store.add("user", "Lives in Bonn")
-    assert "warning" in store.replace("user", "Bonn", "Lives in Ulm")
+    result = store.add("user", "Mel")
+    assert result["success"]
+    assert "the memory provider is not told of it: the outbox holds 10000 rows" in result["warning"]
+    assert store.entries("user") == ("Mel",)
     outbox.failure = None
-    assert "warning" not in store.remove("user", "Ulm")
-    assert [(action, content) for action, content, *_ in outbox.told] == [
-        ("add", "Lives in Bonn"),
-        ("replace", "Lives in Ulm"),
-        ("remove", ""),
-    ]
-    assert store.enqueue_missing() == 0
+    assert "warning" not in store.add("user", "Likes tea")
+    assert outbox.told == [("add", "Likes tea", "", "")]
 
 
-def test_refused_writes_wait_while_the_provider_is_off(make_store: MakeStore, outbox: Outbox) -> None:
-    outbox.failure = FULL
-    make_store(on_write=outbox).add("user", "Lives in Bonn")
-    outbox.failure = None
-    off = make_store(on_write=lambda write, session: False)
-    assert "warning" not in off.add("user", "Likes tea")
-    assert make_store(on_write=outbox).enqueue_missing() == 1
-    assert outbox.told == [("add", "Lives in Bonn", "", "")]
+def test_without_the_database_of_the_outbox_nothing_is_stored(make_store: MakeStore, outbox: Outbox) -> None:
+    store = make_store(on_write=outbox)
+    outbox.failure = DatabaseUnavailable("the disk is full")
+    with pytest.raises(DatabaseUnavailable):
+        store.add("user", "Mel")
+    assert store.entries("user") == ()
+    assert store.history() == []
 
 
 def test_undo_and_reset_are_mirrored_and_may_be_stopped(make_store: MakeStore, outbox: Outbox) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from hermes_core import Memory, open_memory
 from hermes_core.cli import main
@@ -61,13 +62,16 @@ def test_a_person_changes_it_and_it_stays_pinned(memory: Memory) -> None:
 
 
 def test_pinned_notes_stand_first_and_stay_pinned_when_confirmed_or_written_again(memory: Memory) -> None:
-    assert memory.curated.in_order("memory") == ["Lives in Lund.", "Uses uv.", "Prefers short answers."]
+    assert [note.text for note in memory.curated.read().in_order("memory")] == [
+        "Lives in Lund.",
+        "Uses uv.",
+        "Prefers short answers.",
+    ]
     text = memory.curated.read().snapshot().render()
     assert text.index("Lives in Lund.") < text.index("Uses uv.")
     memory.curated.confirm(["Lives in Lund."])
-    memory.curated.origins.record({"Lives in Lund.": "web"}, "s")
-    assert memory.curated.in_order("memory")[0] == "Lives in Lund."
-    verified = memory.curated.verify()
+    assert memory.curated.read().in_order("memory")[0].text == "Lives in Lund."
+    verified = memory.curated.changes.verify()
     assert verified is not None
     assert verified.faults == ()
 
@@ -91,7 +95,7 @@ def test_the_command_and_the_page_pin_and_unpin(memory: Memory, hermes_home: Her
         notes.pin(site, PageRequest({}, {"target": "memory", "handle": handle, "on": on}))
         assert next(note.pinned for note in notes_of(site) if note.handle == handle) == pinned
     assert CliRunner().invoke(main, ["memory", "pin", "uv", "--off"]).exit_code == 0
-    assert memory.curated.in_order("memory")[0] == "Lives in Lund."
+    assert memory.curated.read().in_order("memory")[0].text == "Lives in Lund."
 
 
 def notes_of(site: Site) -> list[Any]:
@@ -116,13 +120,14 @@ def test_a_pin_stays_on_a_note_that_a_person_edits_in_the_file(memory: Memory) -
     text = "\n§\n".join(entry.replace("Lund", "Malmo") for entry in base)
     assert memory.curated.edit("memory", text, base)["success"]
     assert "pinned" in call(memory, target="memory", action="remove", old_text="Malmo")["error"]
-    assert memory.curated.in_order("memory")[0] == "Lives in Malmo."
+    assert memory.curated.read().in_order("memory")[0].text == "Lives in Malmo."
 
 
 def test_a_pinned_note_is_not_taken_from_a_provider_that_keeps_the_notes(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory.curated, "_suppresses", lambda target: True)
+    hooks = structs.replace(memory.curated._hooks, suppresses=lambda target: True)
+    monkeypatch.setattr(memory.curated, "_hooks", hooks)
     for arguments in ({"action": "remove"}, {"action": "replace", "content": "Lives in Malmo."}):
         answer = call(memory, target="memory", old_text="Lund", **arguments)
         assert "the person pinned the entry" in answer["error"]

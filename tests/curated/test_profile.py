@@ -61,7 +61,7 @@ def test_fields_are_the_first_lines_of_a_plain_file_and_of_its_block(memory: Mem
     assert call(memory, fields={"age": 42, "name": "Ann"})["success"]
     assert call(memory, fields={"vegetarian": True})["success"]
     assert user_md(memory) == "name: Ann\nage: 42\nvegetarian: true\n§\nLikes tea"
-    assert memory.curated.profile() == {"name": "Ann", "age": "42", "vegetarian": "true"}
+    assert memory.curated.read().profile() == {"name": "Ann", "age": "42", "vegetarian": "true"}
     prompt = memory.system_prompt(memory.session("t"))
     assert "name: Ann\nage: 42\nvegetarian: true\n§\nLikes tea" in prompt
 
@@ -73,13 +73,13 @@ def test_null_deletes_a_field_and_the_last_one_takes_its_entry_with_it(memory: M
     assert call(memory, fields={"name": None})["success"]
     assert memory.curated.entries("user") == ()
     assert memory.curated.undo()["success"]
-    assert memory.curated.profile() == {"name": "Ann"}
+    assert memory.curated.read().profile() == {"name": "Ann"}
 
 
 def test_what_a_person_wrote_beside_the_fields_stays(memory: Memory) -> None:
     memory.home.memories.mkdir(parents=True, exist_ok=True)
     edit_user_md(memory, "Name: Ann\nborn in: Oslo\n\nA long line.\n")
-    assert memory.curated.profile() == {"name": "Ann"}
+    assert memory.curated.read().profile() == {"name": "Ann"}
     assert call(memory, fields={"age": "42"})["success"]
     assert user_md(memory) == "name: Ann\nage: 42\nborn in: Oslo\n\nA long line."
 
@@ -89,7 +89,7 @@ def test_a_field_of_a_page_is_not_confirmed_by_setting_another(memory: Memory) -
     result = memory.curated.set_profile({"age": 42})
     assert "come from a web page" in result["notice"]
     assert "Ann" not in memory.system_prompt(memory.start_session("t"))
-    assert [note.origin.origin for note in memory.curated.waiting_notes()] == ["web"]
+    assert [note.origin.origin for note in memory.curated.read().waiting_notes()] == ["web"]
 
 
 def test_a_line_with_a_name_that_came_before_stays(memory: Memory) -> None:
@@ -104,7 +104,12 @@ def test_calls_at_once_set_all_their_fields(memory: Memory) -> None:
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(memory.curated.set_profile, values))
     assert all(result["success"] for result in results), results
-    assert memory.curated.profile() == {"name": "Ann", "age": "42", "height": "1.7", "vegetarian": "true"}
+    assert memory.curated.read().profile() == {
+        "name": "Ann",
+        "age": "42",
+        "height": "1.7",
+        "vegetarian": "true",
+    }
     assert len(memory.curated.entries("user")) == 1
 
 
@@ -184,7 +189,7 @@ def test_a_value_whose_field_is_not_declared_any_more_stays_and_doctor_names_it(
     call(memory, fields={"name": "Ann", "age": 42, "height": 1.7})
     set_value(hermes_home, "memory.profile_fields", [one for one in FIELDS if one["name"] != "age"])
     with open_memory(hermes_home) as later:
-        assert later.curated.profile() == {"name": "Ann", "height": "1.7"}
+        assert later.curated.read().profile() == {"name": "Ann", "height": "1.7"}
         assert "age: 42" in later.curated.read().snapshot().render()
         assert call(later, fields={"height": 1.8})["success"]
         assert later.curated.entries("user") == ("name: Ann\nheight: 1.8\nage: 42",)
@@ -193,7 +198,7 @@ def test_a_value_whose_field_is_not_declared_any_more_stays_and_doctor_names_it(
         assert later.curated.undo()["success"]
     set_value(hermes_home, "memory.profile_fields", [one for one in FIELDS if one["name"] != "name"])
     with open_memory(hermes_home) as later:
-        assert later.curated.profile() == {"height": "1.8", "age": "42"}
+        assert later.curated.read().profile() == {"height": "1.8", "age": "42"}
         (found,) = (one for one in examine(hermes_home).findings if one.what == "profile")
         assert "does not declare: name" in found.detail
 
@@ -203,4 +208,8 @@ def test_the_profile_stands_before_pinned_notes(memory: Memory) -> None:
     memory.curated.add("user", "Likes tea")
     memory.curated.add("user", "Sails")
     memory.curated.pin("user", "Sails")
-    assert memory.curated.in_order("user") == ["name: Ann", "Sails", "Likes tea"]
+    assert [note.text for note in memory.curated.read().in_order("user")] == [
+        "name: Ann",
+        "Sails",
+        "Likes tea",
+    ]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from hermes_core import HermesHome
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import Notes
-from hermes_core.errors import OutboxFull
 
 MakeStore = Callable[..., Notes]
 SECRET = "hunter22-correct-horse"
@@ -67,24 +66,6 @@ def test_after_a_prune_the_file_is_still_known_and_goes_on(store: Notes) -> None
     assert store.entries("memory") == ()
 
 
-def test_a_prune_keeps_changes_that_the_provider_does_not_know_yet(make_store: MakeStore) -> None:
-    told: list[str] = []
-    full = True
-
-    def on_write(write: object, _session: object) -> None:
-        if full:
-            raise OutboxFull("the outbox is full", "wait")
-        told.append(write.content)  # type: ignore[attr-defined]
-
-    store = make_store(on_write=on_write)
-    store.add("memory", "Uses ruff")
-    store.add("memory", "Uses mypy")
-    store.prune()
-    full = False
-    assert store.enqueue_missing() == 2
-    assert told == ["Uses ruff", "Uses mypy"]
-
-
 def test_pruning_nothing_is_fine(store: Notes) -> None:
     assert store.prune() == 0
 
@@ -98,7 +79,7 @@ def test_a_secret_is_refused_and_left_nowhere(store: Notes, hermes_home: HermesH
     for result in (
         store.add("user", f"The key of the shop is {KEY}"),
         store.replace("memory", "Uses", f"Uses {KEY}"),
-        store.apply_batch("memory", batch),
+        store.write("memory", batch, batch=True),
     ):
         assert not result["success"]
         assert "what looks like a secret (" in result["error"]

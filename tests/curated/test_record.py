@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-
 import pytest
 
-from hermes_core import HermesHome
-from hermes_core.curated.history import NoteJournal
 from hermes_core.curated.origins import entry_hash
 from hermes_core.curated.store import Notes
 from hermes_core.storage.engine import Engine
@@ -16,30 +11,19 @@ from tests.curated.conftest import EditByHand
 
 
 def faults(store: Notes) -> tuple[str, ...]:
-    report = store.verify()
+    report = store.changes.verify()
     assert report is not None
     return report.faults
 
 
-def change_database(home: HermesHome, sql: str, engine: Engine | None = None) -> None:
-    if engine is not None:
-        engine.execute(sql.replace("changes", "note_changes").replace("events", "note_events"))
-        return
-    with contextlib.closing(sqlite3.connect(home.journal_db)) as connection, connection:
-        connection.execute(sql)
-
-
-def test_each_change_and_each_decision_is_an_event(
-    store: Notes, hermes_home: HermesHome, edit_by_hand: EditByHand
-) -> None:
-    assert Notes(hermes_home).verify() is None
+def test_each_change_and_each_decision_is_an_event(store: Notes, edit_by_hand: EditByHand) -> None:
     store.add("memory", "Uses ruff")
     edit_by_hand(store, "Uses mypy\n")
     store.add("memory", "Likes tea")
     store.undo()
     store.confirm(["Uses mypy"])
-    store.record("reject", entry_hash("Likes coffee"), origin="web")
-    events = store._journal._chain.events()
+    store.changes.record("reject", entry_hash("Likes coffee"), origin="web")
+    events = store.changes._chain.events()
     assert [event.kind for event in events] == ["begin", "add", "edit", "add", "undo", "confirm", "reject"]
     assert events[-2].subject == entry_hash("Uses mypy")
     assert "tea" not in str(events)
@@ -49,43 +33,30 @@ def test_each_change_and_each_decision_is_an_event(
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE changes SET after = 'Likes coffee' WHERE id = 2",
-        "DELETE FROM changes WHERE id = 1",
-        "UPDATE events SET at = 1.0 WHERE id = 2",
+        "UPDATE note_changes SET after = 'Likes coffee' WHERE id = 2",
+        "DELETE FROM note_changes WHERE id = 1",
+        "UPDATE note_events SET at = 1.0 WHERE id = 2",
     ],
 )
 def test_a_history_that_was_changed_is_reported_and_can_be_accepted(
-    store: Notes, hermes_home: HermesHome, engine: Engine | None, sql: str
+    store: Notes, engine: Engine, sql: str
 ) -> None:
     store.add("memory", "Uses ruff")
     store.add("memory", "Likes tea")
-    change_database(hermes_home, sql, engine)
+    engine.execute(sql)
     assert len(faults(store)) == 1
-    store.accept_history()
+    store.changes.accept_history()
     assert faults(store) == ()
 
 
-def test_a_pruned_history_is_whole_and_says_nothing(store: Notes, hermes_home: HermesHome) -> None:
+def test_a_pruned_history_is_whole_and_says_nothing(store: Notes) -> None:
     store.add("memory", "Uses ruff")
     store.add("user", "Is called Ana")
     store.prune()
     assert faults(store) == ()
     store.add("memory", "Likes tea")
     assert faults(store) == ()
-    assert [event.subject for event in store._journal._chain.events()].count("MEMORY.md") == 1
-
-
-def test_a_change_that_a_crash_interrupted_is_recorded_when_it_is_completed(
-    store: Notes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.add("memory", "Uses ruff")
-    with monkeypatch.context() as crash:
-        crash.setattr(NoteJournal, "_finish", lambda *_, **__: None)
-        store.add("memory", "Likes tea")
-    assert faults(store) == ()
-    store.history()
-    assert [event.kind for event in store._journal._chain.events()] == ["begin", "add", "add"]
-    assert faults(store) == ()
+    assert [event.subject for event in store.changes._chain.events()].count("MEMORY.md") == 1
 
 
 def test_any_version_comes_back(store: Notes) -> None:
