@@ -30,7 +30,7 @@ from hermes_core.sessions.maintenance import exclusive
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import locked, sync_folder
-from hermes_core.storage.inventory import remove_from_inventory
+from hermes_core.storage.inventory import STATE_DB, Inventory
 from hermes_core.storage.moved import StoreMark, read_mark
 from hermes_core.storage.sqlite import database_files
 from hermes_memory_postgresql.marks import write_mark
@@ -427,7 +427,7 @@ class StorageMove:
             old.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         with exclusive(path):
             # Else the new file would pass for one that was lost.
-            remove_from_inventory(path)
+            Inventory(self._home.path).remove({STATE_DB})
             for file in database_files(path):
                 file.rename(Path(place + file.name.removeprefix(path.name)))
         sync_folder(path.parent)
