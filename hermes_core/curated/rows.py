@@ -152,6 +152,12 @@ class NoteRows:
             statements.append((_ADD_ENTRY, (file.key, position, note.text, *values)))
         return statements
 
+    def lock(self, file: StoredFile) -> bool:
+        """Within a transaction, keep other programs from changing a file. Return False if one has changed it since."""
+        query = f"SELECT version FROM notes WHERE file = ?{self.database.dialect.row_lock}"
+        row = self.database.execute(query, (file.key,)).fetchone()
+        return row is not None and row["version"] == file.version
+
     def set_view(self, file: StoredFile, data: bytes) -> Statement:
         """Return the statement that stores which bytes of the view show the notes as they are in `file`."""
         return _SET_VIEW, (self._place, file.key, digest(data), digest(file.text), file.text)

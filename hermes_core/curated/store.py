@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -163,7 +163,7 @@ class NoteHooks(Struct, frozen=True):
 
 
 class OpenFile(Struct, frozen=True):
-    """File whose change is planned, while the lock of its view is held.
+    """File whose change is planned.
 
     Attributes:
         data: Bytes of the view; None if there is none.
@@ -205,7 +205,7 @@ class Notes:
         scan: Threat scan of entries; default: `safety.scan.first_threat` without the texts that a person allowed.
         project: The repository of the working folder, whose PROJECT.md the person at home has; None for none.
         place: This machine and home as `HOST:PATH`, if other machines use the database too.
-        lock_timeout: Seconds to wait for the lock of a view, or to plan a change anew that others keep changing.
+        lock_timeout: Seconds in which a change is planned anew that others keep changing.
         lost_at: Time in epoch seconds at which a person accepted the loss of the database. Views that are older come
             back as data, since nobody knows any more where their entries came from.
 
@@ -360,20 +360,15 @@ class Notes:
         if conflict := parse_note_file(data or b"").conflict:
             raise view.unreadable(conflict, "save it as UTF-8 text, or move it away")
         try:
-            with view.locked(self._lock_timeout):
-                return self._synchronise(self._files_now(file)[0], self._local).file
+            return self._synchronise(file, self._local).file
         except NotesChanged:
             return self._looked_at(self._rows.read([file])[0])
-        except (
-            StorageError
-        ) as exc:  # a home that is only read: what the person wrote counts, and is stored later
-            log.warning("the edit of %s can't be stored: %s", view.path, exc)
-            written = parse_note_file(data or b"").entries
-            return (
-                file
-                if data is None or file.was_shown_by(data)
-                else structs.replace(file, notes=_notes_of(file, written))
-            )
+        except StorageError as exc:
+            # A home that is only read: what the person wrote counts, and is stored later.
+            log.warning("%s and the notes can't be made to agree: %s", view.path, exc)
+            if data is None or file.was_shown_by(data):
+                return file
+            return structs.replace(file, notes=_notes_of(file, parse_note_file(data).entries))
 
     def _read_base(self) -> SharedBase:
         base = self._settings.shared_base
@@ -387,31 +382,23 @@ class Notes:
 
     # ---------------------------------------------------------------- the view
 
-    @contextlib.contextmanager
-    def _opened(self, target: MemoryTarget, session: Session) -> Iterator[OpenFile]:
-        """Yield a file whose change is planned. The lock of its view is held for the `with` block.
+    def _open(self, target: MemoryTarget, session: Session) -> OpenFile:
+        """Return a file whose change is planned, after a look at its view. Nothing is locked meanwhile.
 
         Raises:
             MemoryConflict: The view can't be read or is not UTF-8 text. The error names a backup copy of it.
-            StorageError: The view can't be locked, or an edit by hand can't be stored.
+            NotesChanged: Another program was quicker with the same edit by hand.
+            StorageError: An edit by hand can't be stored.
         """
-        if not self._settings.mirror:
-            file, *others = self._files_now(self._files[target])
-            yield OpenFile(file, None, session, tuple(note for other in others for note in other.notes))
-            return
-        # Other processes write the same file: the lock spans from the look to the end of the write.
-        with self._places.view(self._files[target].key).locked(self._lock_timeout):
-            file, *others = self._files_now(self._files[target])
-            opened = self._synchronise(file, session)
-            yield structs.replace(opened, others=tuple(note for other in others for note in other.notes))
-
-    def _files_now(self, file: StoredFile) -> list[StoredFile]:
-        """Return a file and then the other files of its owner, as they are stored now."""
-        others = [other for other in self._files.values() if other.key != file.key]
-        return self._rows.read([file, *others])
+        meant = self._files[target]
+        file, *others = self._rows.read(
+            [meant, *(one for one in self._files.values() if one.key != meant.key)]
+        )
+        opened = self._synchronise(file, session) if self._settings.mirror else OpenFile(file, None, session)
+        return structs.replace(opened, others=tuple(note for other in others for note in other.notes))
 
     def _synchronise(self, file: StoredFile, session: Session) -> OpenFile:
-        """Make the view and the rows of a file agree, while the lock of the view is held."""
+        """Make the view and the rows of a file agree."""
         view = self._places.view(file.key)
         data = view.read()
         if file.is_shown_by(data):
@@ -483,10 +470,13 @@ class Notes:
     def _write_view(self, file: StoredFile, expected: bytes | None) -> str:
         """Write the view of stored notes. Return a warning if it can't be written: the next look tries again."""
         view = self._places.view(file.key)
+        if not file.text and expected is None:
+            return ""
         try:
-            if file.text or expected is not None:
-                data = view.write(file.text, expected)
-                self._database.batch([self._rows.set_view(file, data)])
+            with self._database.transaction():
+                # The view of a version that is not the newest would pass for an edit by hand.
+                if self._rows.lock(file):
+                    self._database.execute(*self._rows.set_view(file, view.write(file.text, expected)))
         except EditedMeanwhile as exc:
             log.info("%s: %s; the next look adopts it", view.path, exc)
         except (StorageError, MemoryConflict) as exc:
@@ -557,22 +547,22 @@ class Notes:
             return self.refuse(off, target, self._local)
 
         def write() -> str | Refusal:
-            with self._opened(target, self._local) as opened:
-                place = find(opened.entries, old_text)
-                if isinstance(place, Refusal):
-                    return place
-                entry = opened.entries[place]
-                notes = [
-                    structs.replace(note, origin=structs.replace(note.origin, pinned=on))
-                    if note.text == entry
-                    else note
-                    for note in opened.file.notes
-                ]
-                if notes != list(opened.file.notes):
-                    with self._database.transaction():
-                        self._replace(opened.file, notes)
-                        self.changes.record("pin" if on else "unpin", entry_hash(entry))
-                return entry
+            opened = self._open(target, self._local)
+            place = find(opened.entries, old_text)
+            if isinstance(place, Refusal):
+                return place
+            entry = opened.entries[place]
+            notes = [
+                structs.replace(note, origin=structs.replace(note.origin, pinned=on))
+                if note.text == entry
+                else note
+                for note in opened.file.notes
+            ]
+            if notes != list(opened.file.notes):
+                with self._database.transaction():
+                    self._replace(opened.file, notes)
+                    self.changes.record("pin" if on else "unpin", entry_hash(entry))
+            return entry
 
         entry = self._until_unchanged(write)
         if isinstance(entry, Refusal):
@@ -740,31 +730,29 @@ class Notes:
         action: Literal["edit", "import"],
         origins: Mapping[str, NoteOrigin],
     ) -> Result:
-        with self._opened(target, session) as opened:
-            notice = {"notice": opened.notice} if opened.notice else {}
-            after = merge(base, mine, opened.entries)
-            if after is None:
-                error = "Nothing was changed: the same entry was changed by another program meanwhile."
-                return {"success": False, "conflict": True, "error": error} | notice
-            added, removed = (
-                Counter(after) - Counter(opened.entries),
-                Counter(opened.entries) - Counter(after),
-            )
-            result: Result = {
-                "success": True,
-                "target": target,
-                "usage": str(NotesUsage(measure(after), self._settings.limits[target])),
-                "entry_count": len(after),
-                "message": f"Edited: {added.total()} added, {removed.total()} removed."
-                if after != opened.entries
-                else _NOTHING,
-            }
-            if after != opened.entries:
-                notes = _notes_of(
-                    opened.file, after, NoteOrigin("person", self._clock(), session.id), origins
-                )
-                if warning := self._commit(opened, notes, action):
-                    result["warning"] = redact(warning)
+        opened = self._open(target, session)
+        notice = {"notice": opened.notice} if opened.notice else {}
+        after = merge(base, mine, opened.entries)
+        if after is None:
+            error = "Nothing was changed: the same entry was changed by another program meanwhile."
+            return {"success": False, "conflict": True, "error": error} | notice
+        added, removed = (
+            Counter(after) - Counter(opened.entries),
+            Counter(opened.entries) - Counter(after),
+        )
+        result: Result = {
+            "success": True,
+            "target": target,
+            "usage": str(NotesUsage(measure(after), self._settings.limits[target])),
+            "entry_count": len(after),
+            "message": f"Edited: {added.total()} added, {removed.total()} removed."
+            if after != opened.entries
+            else _NOTHING,
+        }
+        if after != opened.entries:
+            notes = _notes_of(opened.file, after, NoteOrigin("person", self._clock(), session.id), origins)
+            if warning := self._commit(opened, notes, action):
+                result["warning"] = redact(warning)
         gone = Edit(after, tuple(NoteChange(0, "remove", "", entry) for entry in removed))
         return result | _caution(gone) | notice
 
@@ -1092,53 +1080,53 @@ class Notes:
             NotesChanged: Another program changed the notes since they were read. Nothing was changed.
         """
         notice: Result = {}
-        with self._opened(target, session) as opened:
-            if opened.notice:
-                notice["notice"] = opened.notice
-            edit = plan(opened.entries)
-            if isinstance(edit, Refusal):
-                return {}, edit, notice
-            if reading is not None:
-                # Not only those that the changes name: equal texts of another Unicode form go with them.
-                for entry in opened.entries:
-                    if opened.is_pinned(entry) and entry not in edit.entries:
-                        return {}, _pinned(target, entry), notice
-            table = _CHANGED if edit.changes else _UNCHANGED
-            count = len(writes) if action == "batch" else len(edit.changes)
-            result: Result = {
-                "success": True,
-                "done": True,
-                "target": target,
-                "usage": str(NotesUsage(measure(edit.entries), self._settings.limits[target])),
-                "entry_count": len(edit.entries),
-                "message": table.get(action, _NOTHING).format(
-                    operations=counted(count, "operation"),
-                    changes=counted(count, "entry change"),
-                    entries=counted(count, "entry", "entries"),
-                ),
-                "note": _SAVED,
-            }
-            new = self._new_notes(opened, edit, bool(writes), session, reading)
-            performed = self._performed(target, action, edit, writes, new, session, undoes)
-            if isinstance(performed, Refusal):
-                return {}, performed, notice
-            waiting = sorted(
-                {note.origin.origin for note in new.values() if not self._settings.may_command(note.origin)}
-            )
-            if waiting and performed:
-                result |= {"origin": waiting[0], "note": _WAITS.format(origin=ORIGIN_NAMES[waiting[0]])}
-            if (
-                any(len(change.previous) > self._settings.limits[target] for change in edit.changes)
-                and opened.data
-            ):
-                # A person made this entry larger than the limit of the file, perhaps without another copy.
-                notice["drift_backup"] = self._places.view(opened.file.key).try_back_up(opened.data)
-            if performed:
-                if target == "project":
-                    self._remember_project(opened.file.key)
-                notes = _notes_of(opened.file, edit.entries, PERSON, {}, new)
-                if warning := self._commit(opened, notes, action, performed, undoes):
-                    result["warning"] = redact(warning)
+        opened = self._open(target, session)
+        if opened.notice:
+            notice["notice"] = opened.notice
+        edit = plan(opened.entries)
+        if isinstance(edit, Refusal):
+            return {}, edit, notice
+        if reading is not None:
+            # Not only those that the changes name: equal texts of another Unicode form go with them.
+            for entry in opened.entries:
+                if opened.is_pinned(entry) and entry not in edit.entries:
+                    return {}, _pinned(target, entry), notice
+        table = _CHANGED if edit.changes else _UNCHANGED
+        count = len(writes) if action == "batch" else len(edit.changes)
+        result: Result = {
+            "success": True,
+            "done": True,
+            "target": target,
+            "usage": str(NotesUsage(measure(edit.entries), self._settings.limits[target])),
+            "entry_count": len(edit.entries),
+            "message": table.get(action, _NOTHING).format(
+                operations=counted(count, "operation"),
+                changes=counted(count, "entry change"),
+                entries=counted(count, "entry", "entries"),
+            ),
+            "note": _SAVED,
+        }
+        new = self._new_notes(opened, edit, bool(writes), session, reading)
+        performed = self._performed(target, action, edit, writes, new, session, undoes)
+        if isinstance(performed, Refusal):
+            return {}, performed, notice
+        waiting = sorted(
+            {note.origin.origin for note in new.values() if not self._settings.may_command(note.origin)}
+        )
+        if waiting and performed:
+            result |= {"origin": waiting[0], "note": _WAITS.format(origin=ORIGIN_NAMES[waiting[0]])}
+        if (
+            any(len(change.previous) > self._settings.limits[target] for change in edit.changes)
+            and opened.data
+        ):
+            # A person made this entry larger than the limit of the file, perhaps without another copy.
+            notice["drift_backup"] = self._places.view(opened.file.key).try_back_up(opened.data)
+        if performed:
+            if target == "project":
+                self._remember_project(opened.file.key)
+            notes = _notes_of(opened.file, edit.entries, PERSON, {}, new)
+            if warning := self._commit(opened, notes, action, performed, undoes):
+                result["warning"] = redact(warning)
         return result, edit, notice
 
     def _new_notes(
@@ -1193,7 +1181,7 @@ class Notes:
         warnings: list[str] = []
         self._store(opened.file, notes, action, opened.session, writes, undoes, warnings=warnings)
         if self._settings.mirror:
-            after = StoredFile(opened.file.key, opened.file.owner, opened.file.target, tuple(notes))
+            after = structs.replace(opened.file, notes=tuple(notes), version=opened.file.version + 1)
             if after.text != opened.file.text and (warning := self._write_view(after, opened.data)):
                 warnings.append(warning)
         return "; ".join(warnings)

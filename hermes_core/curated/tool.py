@@ -16,6 +16,7 @@ from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import BUILTIN_NAME, MemoryAction, MemoryTarget, Session, ToolCall
 from hermes_core.curated.edits import Operation, Refusal
 from hermes_core.curated.store import TARGETS, Notes, Result
+from hermes_core.curated.stored import StoredNotes
 from hermes_core.errors import HermesError
 from hermes_core.safety.origin import Reading, current_reading, report_result
 
@@ -145,19 +146,21 @@ def call_memory_tool(
         result = {"error": "Memory is not available. It is switched off in this session.", "success": False}
     else:
         # Read before the call: an entry that it removes is in the result.
-        origins = store.read().origins() if reading is not None else []
+        stored = store.read()
         try:
-            result = _run(store, arguments, session, reading)
+            result = _run(store, stored, arguments, session, reading)
         except HermesError as exc:
             result = store.refuse(Refusal(exc.message, remedy=exc.remedy), None, session)
-        if not _ENTRIES.isdisjoint(result):
-            report_result(origins)
+        if reading is not None and not _ENTRIES.isdisjoint(result):
+            report_result(stored.origins())
         if reading is not None:
             result.pop("for_person", None)
     return json.dumps(result, ensure_ascii=False)
 
 
-def _run(store: Notes, arguments: object, session: Session, reading: Reading | None) -> Result:
+def _run(
+    store: Notes, stored: StoredNotes, arguments: object, session: Session, reading: Reading | None
+) -> Result:
     if not isinstance(arguments, Mapping):
         reason = f"Arguments must be an object, not {_brief(arguments)}. Send target and action."
         return store.refuse(Refusal(reason), None, session)
@@ -195,7 +198,7 @@ def _run(store: Notes, arguments: object, session: Session, reading: Reading | N
         return store.refuse(refusal, target if target in store.enabled_targets else None, session)
     added = [operation.content for operation in checked if operation.action == "add"]
     # Read before the write, so that the new entries are not among them.
-    standing = _standing(store, target) if added else []
+    standing = _standing(stored, target) if added else []
     result = store.write(target, checked, session, batch=not single, reading=reading)
     changed = _changed_by(
         added, standing, [operation.old_text for operation in checked if operation.old_text]
@@ -220,10 +223,9 @@ def _changed_by(added: Sequence[str], standing: Sequence[str], mentioned: Sequen
     ]
 
 
-def _standing(store: Notes, target: MemoryTarget) -> list[str]:
+def _standing(stored: StoredNotes, target: MemoryTarget) -> list[str]:
     """Return the entries of a target that the system prompt shows; none if the file can't be read."""
     with contextlib.suppress(HermesError):
-        stored = store.read()
         shown = set(stored.shown_entries())
         return [entry for entry in stored.entries(target) if entry in shown]
     return []

@@ -15,7 +15,6 @@ from hermes_core.errors import MemoryConflict, StorageError
 from hermes_core.storage.files import (
     PRIVATE_FILE,
     FileValue,
-    locked,
     open_at_once,
     write_atomic,
     write_checked,
@@ -35,7 +34,7 @@ class EditedMeanwhile(StorageError):
 
 
 class NoteView:
-    """One file that shows notes. Threads may share an instance; who writes has to hold `locked`."""
+    """One file that shows notes. Threads may share an instance."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,10 +49,6 @@ class NoteView:
         except (OSError, RuntimeError):  # a link to itself; `read` reports it
             return self.path
 
-    def locked(self, timeout: float) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager that keeps other programs of ours from the file."""
-        return locked(self._real_path, timeout)
-
     def read(self) -> bytes | None:
         """Return the bytes of the file; None if it does not exist.
 
@@ -65,8 +60,12 @@ class NoteView:
     def _read(self) -> bytes | None:
         # The type and the size are checked on the open file, since the path may be replaced in between.
         try:
-            with open(self.path, "rb", opener=open_at_once) as file:
-                data, status = file.read(MAX_FILE_BYTES + 1), os.fstat(file.fileno())
+            handle = open_at_once(str(self.path), os.O_RDONLY)
+            try:
+                status = os.fstat(handle)
+                data = b"" if not stat.S_ISREG(status.st_mode) else os.read(handle, MAX_FILE_BYTES + 1)
+            finally:
+                os.close(handle)
         except FileNotFoundError:
             return None
         except OSError as exc:

@@ -14,8 +14,6 @@ import pytest
 from hermes_core import HermesHome
 from hermes_core.curated.document import join_entries
 from hermes_core.curated.store import Notes
-from hermes_core.errors import LockTimeout
-from hermes_core.storage.files import locked
 from tests.rounds import rounds
 
 MakeStore = Callable[..., Notes]
@@ -96,14 +94,6 @@ store = open_store()
 store.add("memory", "tea")
 sys.addaudithook(save)
 assert store.add("memory", "rye")["success"]
-"""
-
-HOLD_THE_LOCK = """
-import time
-from hermes_core.storage.files import locked
-with locked(home.memory_md):
-    print("held", flush=True)
-    time.sleep(60)
 """
 
 FILL_THE_DISK = """
@@ -244,20 +234,6 @@ def test_a_hand_edit_after_a_crash_is_joined_with_the_change_that_no_view_showed
     ]
 
 
-def test_a_lock_held_by_another_process_is_an_error_until_that_process_dies(
-    make_store: MakeStore, hermes_home: HermesHome
-) -> None:
-    store = make_store(lock_timeout=0.2)
-    process = start(HOLD_THE_LOCK, hermes_home)
-    with process:
-        assert process.stdout
-        assert process.stdout.readline() == "held\n"
-        with pytest.raises(LockTimeout, match="another process has held"):
-            store.add("memory", "x")
-        process.kill()
-    assert store.add("memory", "x")["success"]
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="needs RLIMIT_FSIZE")
 @pytest.mark.parametrize("size", [2_000, 40_000, 150_000])
 def test_a_full_disk_leaves_the_file_whole(make_store: MakeStore, hermes_home: HermesHome, size: int) -> None:
@@ -281,12 +257,3 @@ def test_a_change_whose_view_can_not_be_written_is_stored_and_says_so(
     hermes_home.memory_md.unlink()
     assert "notice" not in store.add("memory", "rye")
     assert hermes_home.memory_md.read_text() == join_entries(("tea", "rye"))
-
-
-def test_history_is_shown_while_another_process_holds_the_lock(
-    make_store: MakeStore, hermes_home: HermesHome
-) -> None:
-    store = make_store(lock_timeout=0.05)
-    store.add("memory", "tea")
-    with locked(hermes_home.memory_md):
-        assert [version.action for version in store.history()] == ["add"]

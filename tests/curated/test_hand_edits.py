@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,9 @@ from hermes_core import HermesHome, MemoryWrite, Session
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import Notes
 from hermes_core.curated.view import MAX_BACKUPS
-from hermes_core.errors import HermesError, LockTimeout, MemoryConflict
-from hermes_core.storage.files import locked
+from hermes_core.errors import MemoryConflict
+from hermes_core.sessions.session_store import SessionStore
+from tests.curated.conftest import notes_of
 
 MakeStore = Callable[..., Notes]
 
@@ -200,14 +202,19 @@ def test_a_symbolic_link_stays_a_link(store: Notes, hermes_home: HermesHome, tmp
     assert hermes_home.memory_md.is_symlink()
 
 
-def test_homes_that_share_a_file_by_a_link_share_its_lock(
+def test_homes_that_share_a_file_by_a_link_share_its_notes(
     make_store: MakeStore, hermes_home: HermesHome, tmp_path: Path
 ) -> None:
     put(tmp_path / "notes.md", b"tea")
-    hermes_home.memories.mkdir(parents=True)
-    hermes_home.memory_md.symlink_to(tmp_path / "notes.md")
-    with locked(tmp_path / "notes.md"), pytest.raises(LockTimeout):
-        make_store(lock_timeout=0.05).add("memory", "rye")
+    other = HermesHome(tmp_path / "other")
+    for home in (hermes_home, other):
+        home.memories.mkdir(parents=True)
+        home.memory_md.symlink_to(tmp_path / "notes.md")
+    with contextlib.closing(SessionStore(other.state_db)) as sessions:
+        one, two = make_store(), notes_of(other, sessions.database)
+        one.add("memory", "rye")
+        two.add("memory", "oats")
+        assert one.entries("memory") == two.entries("memory") == ("tea", "rye", "oats")
 
 
 # ------------------------------------------------------------ an entry larger than the store
@@ -291,11 +298,10 @@ def test_an_overfull_file_can_be_emptied_entry_by_entry(
     assert store.add("memory", "x")["success"]
 
 
-def test_a_folder_that_can_not_be_written_leaves_everything_as_it_was(
+def test_a_file_in_place_of_the_folder_leaves_everything_as_it_was(
     store: Notes, hermes_home: HermesHome
 ) -> None:
-    hermes_home.path.mkdir(parents=True)
+    hermes_home.path.mkdir(parents=True, exist_ok=True)
     hermes_home.memories.write_text("a file where the folder should be")
-    with pytest.raises(HermesError):
-        store.add("memory", "x")
+    assert "can't be read: Not a directory" in store.add("memory", "x")["error"]
     assert hermes_home.memories.read_text() == "a file where the folder should be"

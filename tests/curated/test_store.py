@@ -10,8 +10,7 @@ from hermes_core import HermesHome, Session
 from hermes_core.curated.document import join_entries
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import Notes
-from hermes_core.errors import ConfigError, LockTimeout
-from hermes_core.storage.files import locked
+from hermes_core.errors import ConfigError
 from tests.curated.conftest import EditByHand
 
 MakeStore = Callable[..., Notes]
@@ -251,15 +250,6 @@ def test_a_limit_below_one_is_refused(make_store: MakeStore) -> None:
 
 
 # ------------------------------------------------------------------------ together
-
-
-def test_a_lock_that_stays_held_is_an_error_and_not_a_hang(
-    make_store: MakeStore, hermes_home: HermesHome
-) -> None:
-    store = make_store(lock_timeout=0.1)
-    with locked(hermes_home.memory_md), pytest.raises(LockTimeout, match=r"MEMORY\.md\.lock"):
-        store.add("memory", "x")
-    assert store.add("memory", "x")["success"]
 
 
 def test_threads_on_one_store_lose_nothing(make_store: MakeStore) -> None:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes_core import HermesHome, Session
+from hermes_core import HermesHome, MemoryWrite, Session
 from hermes_core.curated.store import Notes
 from hermes_core.curated.tool import MEMORY_SCHEMA, call_memory_tool, memory_schema
-from hermes_core.storage.files import locked
+from hermes_core.errors import DatabaseUnavailable
 
 MakeStore = Callable[..., Notes]
 Call = Callable[..., dict[str, Any]]
@@ -130,12 +130,15 @@ def test_without_a_store_the_answer_is_that_memory_is_not_available(
 def test_a_failing_disk_is_an_answer_too(
     make_store: MakeStore, session: Session, hermes_home: HermesHome
 ) -> None:
-    store = make_store(lock_timeout=0.05)
+    def fail(write: MemoryWrite, session: Session) -> None:
+        raise DatabaseUnavailable("the disk is full", "free disk space")
+
+    store = make_store(on_write=fail)
     add = {"action": "add", "target": "memory", "content": "x"}
-    with locked(hermes_home.memory_md):
-        answer = json.loads(call_memory_tool(store, add, session))
-    assert "another process has held" in answer["error"]
-    assert answer["remediation"]
+    answer = json.loads(call_memory_tool(store, add, session))
+    assert answer["error"] == "the disk is full"
+    assert answer["remediation"] == "free disk space"
+    assert not hermes_home.memory_md.exists()
 
 
 def test_a_model_that_sends_the_same_nonsense_is_told_to_stop(call: Call) -> None:
