@@ -280,7 +280,7 @@ def test_a_turn_and_its_row_are_one_commit(hermes_home: HermesHome, monkeypatch:
     with open_memory(hermes_home, provider=Elephant()) as memory:
         session = memory.start_session(user_id="ann", platform="chat")
         with monkeypatch.context() as broken:
-            broken.setattr(memory.manager, "put_statements", lambda *_: faulty)
+            broken.setattr(memory.manager.writes, "put_statements", lambda *_: faulty)
             with pytest.raises(memory.sessions.database.value_errors):
                 say(memory, session, "remember me")
         assert memory.sessions.get_messages(session.id) == []

@@ -77,7 +77,7 @@ class ProviderInstance:
         make: Constructs the provider object. Called on the thread of the read worker.
         config: Settings of the manager.
         stats: Counters and breakers, shared with the other instances of the provider.
-        deadlines: Seconds by hook name in place of the policies, unless the manager's settings name these hooks.
+        deadlines: Seconds that one call of a hook may take, by its name.
         inline: True to run every hook on the caller's thread, as for the built-in provider.
         before_start: Called before each `initialize`.
         run_start: Calls its second argument, which calls `initialize` of the instance. It may close other instances
@@ -92,7 +92,7 @@ class ProviderInstance:
         config: ManagerConfig,
         stats: ProviderStats,
         *,
-        deadlines: Mapping[str, float] = NO_DEADLINES,
+        deadlines: Mapping[str, float],
         inline: bool = False,
         before_start: Callable[[], None] = lambda: None,
         run_start: Callable[[ProviderInstance, Callable[[], None]], None] = lambda _, initialize: (
@@ -181,7 +181,7 @@ class ProviderInstance:
             if background:
                 on_late(result)
             return PendingCall.ended(hook, result)
-        breaker = None
+        breaker, session = None, arguments.get("session")
         if hook not in HOOKS_BEFORE_READY:
             breaker = self.stats.breakers["write" if hook in DURABLE_HOOKS else "read"]
             if not breaker.closed and (hook in OPTIONAL_WORK_HOOKS or not breaker.admit()):
@@ -190,11 +190,12 @@ class ProviderInstance:
         return PendingCall(
             hook,
             partial(self._run, hook, caller),
-            self._deadline(hook),
+            self._deadlines[hook],
             record=partial(self.stats.record, hook, breaker=breaker),
             on_late=partial(self._ended_late, hook, breaker, on_late),
             background=background,
-            session_key=_session_key(arguments.get("session")),
+            # Two users may have a session of one id.
+            session_key=(session.id, session.owner) if isinstance(session, Session) else None,
         )
 
     def _ended_late(
@@ -225,11 +226,8 @@ class ProviderInstance:
     def _run(self, hook: str, function: Callable[[], Any]) -> CallResult:
         return guarded_call(hook, function, self._config.clock, self._config.redact, self._wrapper_names)
 
-    def _deadline(self, hook: str) -> float:
-        return self._config.deadline(hook, self._deadlines)
-
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
-        return self._coroutines.finish(coroutine, self._deadline(hook))
+        return self._coroutines.finish(coroutine, self._deadlines[hook])
 
     # ------------------------------------------------------------------- start
 
@@ -252,7 +250,7 @@ class ProviderInstance:
         return PendingCall(
             name,
             partial(self._run, name, function),
-            self._deadline(name),
+            self._deadlines[name],
             record=partial(self.stats.record, name, breaker=None),
             on_late=on_end or ignore_result,
             background=on_end is not None,
@@ -388,7 +386,7 @@ class ProviderInstance:
             return self._shut_down(phase, until - time.monotonic())
         what = "a preparation" if written else "a write"
         log.warning("%s: %s has not returned; shutdown is called when it does", self.label, what)
-        self._when_idle(lambda: self._shut_down(phase, self._deadline("shutdown")))
+        self._when_idle(lambda: self._shut_down(phase, self._deadlines["shutdown"]))
         return False
 
     def close_idle(self) -> None:
@@ -509,11 +507,6 @@ def _share_client(first: object, second: object) -> bool:
     return bool(_clients(attributes[0]).keys() & _clients(attributes[1]).keys())
 
 
-def _session_key(session: object) -> tuple[str, str] | None:
-    """Return the key by which workers tell sessions apart. Two users may have a session of one id."""
-    return (session.id, session.owner) if isinstance(session, Session) else None
-
-
 class ProviderHandle:
     """A provider with its name and its instances: one for the process, or one for each session.
 
@@ -531,6 +524,7 @@ class ProviderHandle:
         selector: The name by which config.yaml selects it; default: `name`.
 
     Attributes:
+        deadlines: Seconds that one call of a hook may take, by its name.
         member: True if the provider is a member of a composite.
         fingerprint: Fingerprint of the account at the last `initialize`.
         account_since: Time of the first `initialize` with this fingerprint, in seconds since the epoch; 0 before the
@@ -557,7 +551,7 @@ class ProviderHandle:
         self.builtin = builtin
         self.member, self.kinds = kinds is not None, ALL_KINDS if kinds is None else kinds
         self.selector = selector or name
-        self._deadlines = deadlines
+        self.deadlines = config.deadlines_of(deadlines)
         self.fingerprint = fingerprint
         self.account_since = 0.0
         self.schemas: tuple[dict[str, Any], ...] = ()
@@ -599,10 +593,6 @@ class ProviderHandle:
     def durable(self) -> bool:
         """True if an external provider implements at least one hook that stores something."""
         return not self.builtin and bool(self.first.hooks & DURABLE_HOOKS)
-
-    def deadline(self, hook: str) -> float:
-        """Return the seconds that one call of `hook` may take."""
-        return self._config.deadline(hook, self._deadlines)
 
     def implements(self, hook: str) -> bool:
         """Return True if the provider implements this hook."""
@@ -742,7 +732,7 @@ class ProviderHandle:
             self._make,
             self._config,
             self.stats,
-            deadlines=self._deadlines,
+            deadlines=self.deadlines,
             inline=self.builtin,
             before_start=self._read_account,
             run_start=self._run_start,
@@ -810,7 +800,7 @@ class ProviderHandle:
             names = [name for name, other in self._by_session.items() if other is not instance]
             others = [self._by_session.pop(name) for name in names]
         for other in others:
-            other.close(self._config.deadline("shutdown"))
+            other.close(self.deadlines["shutdown"])
 
     def _read_account(self) -> None:
         if self._account is not None:

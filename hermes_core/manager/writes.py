@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hermes_core.contract.values import Session, SessionSwitch
+from hermes_core.contract.values import Session, SessionSwitch, Turn
 from hermes_core.errors import HermesError, OutboxError
 from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import CallResult, attempt, describe
@@ -22,7 +22,7 @@ from hermes_core.manager.composite import WriteKind, takes
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, ProviderHealth, dead_letter_reason
 from hermes_core.outbox.delivery import Delivery, OutboxWorker
-from hermes_core.outbox.rows import DELIVERED_ROW, NewRow, Row, Transcripts, decode, encode_switch
+from hermes_core.outbox.rows import DELIVERED_ROW, NewRow, Row, Transcripts, decode, encode, encode_switch
 from hermes_core.outbox.store import ANY_ACCOUNT, UNKNOWN_ACCOUNT, Outbox
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.engine import Statement
@@ -81,6 +81,15 @@ class Writes:
                 waiting[name] = UNKNOWN_ACCOUNT
         return waiting | {handle.name: handle.fingerprint for handle in self._registry.takers(hook)}
 
+    def turn_row(self, turn: Turn, session: Session) -> NewRow | None:
+        """Return the redacted row of a turn; None if no provider takes turns.
+
+        Run its `put_statements` in the transaction that stores the turn itself, so that both are one commit.
+        """
+        if not session.primary or not self.recipients("sync_turn"):
+            return None
+        return encode("sync_turn", turn, session, self._config.redact)
+
     def put(self, session: Session, row: NewRow) -> bool:
         """Store a row for each provider that has the hook. Return False if there is none.
 
@@ -99,7 +108,10 @@ class Writes:
         return bool(recipients)
 
     def put_statements(self, session: Session, row: NewRow) -> dict[str, Statement]:
-        """Return the statement that stores a row for each provider that has the hook; see `Outbox.put_statement`."""
+        """Return the statement that stores a row for each provider that has the hook, by its name.
+
+        A statement returns a row, unless the outbox has the row or no room for it. Call `Outbox.on_row` after the commit.
+        """
         recipients = self.recipients(row.hook) if session.primary else {}
         self._waited = 0.0
         return {
@@ -170,7 +182,7 @@ class Writes:
                 self._note_unanswered(name)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager within which `with_backlog` looks into the outbox at most once; see `Outbox.reading`."""
+        """Return a context manager within which `problems` looks into an outbox on a server at most once."""
         return self.outbox.reading(handle.name for handle in self._durable())
 
     def with_backlog(self, handle: ProviderHandle, health: ProviderHealth) -> ProviderHealth:

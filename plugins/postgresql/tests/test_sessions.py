@@ -22,7 +22,8 @@ from hermes_core.outbox.store import Outbox
 from hermes_core.sessions import lineage
 from hermes_core.sessions.daily_usage import daily_usage
 from hermes_core.sessions.maintenance import idle_sessions
-from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
+from hermes_core.sessions.open_turns import HostState, OpenTurnStore
+from hermes_core.sessions.records import StoredOpenTurn
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.transfer import import_session, session_document
 from hermes_core.sessions.turn_records import TurnRecord, list_turns, record_statements, turn_record
@@ -87,7 +88,7 @@ def test_a_turn_with_its_outbox_row_takes_six_round_trips(
     outbox = Outbox(db.database)
     db.create_session("s1", user="ann")
     statements.clear()
-    context = db.turns.ask_context("s1", "ann", origin=True)()
+    context = db.turns.context("s1", "ann", origin=True)
     assert (context.session_id, context.last_number, context.origin) == ("s1", 0, "person")
     with db.transaction():
         record = record_statements("t1", "ann", 1_795_000_000.0, TurnRecord(recall_tokens=3))
@@ -314,7 +315,7 @@ QUESTIONS: dict[str, Callable[[SessionStore], object]] = {
     "messages": lambda db: db.get_messages("s1", limit=3, offset=5),
     "around": lambda db: db.around(5),
     "last": lambda db: db.last_message_id("s1"),
-    "context": lambda db: db.turns.ask_context("s1", "u1", lineage=True, origin=True, recent=6)(),
+    "context": lambda db: db.turns.context("s1", "u1", lineage=True, origin=True, recent=6),
     "turns": lambda db: db.turns.last_number("s1"),
     "turn's messages": lambda db: db.turns.messages("t5"),
     "conversation": lambda db: db.turns.conversation("t5"),
