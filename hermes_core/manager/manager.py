@@ -217,7 +217,7 @@ class MemoryManager:
 
     def problems(self) -> list[str]:
         """Return a sentence for each provider that is degraded, failed or unavailable, and for each malformed tool."""
-        conditions = list(map(self._condition_of, self._registry.handles))
+        conditions = list(map(self.writes.health, self._registry.handles))
         sentences = []
         for health in (*conditions, *self._registry.refused.values()):
             if health.state in ("degraded", "failed", "unavailable"):
@@ -509,14 +509,9 @@ class MemoryManager:
     def _clean(self, handle: ProviderHandle, value: Any) -> Any:
         return value if handle.builtin else self._redact(value)
 
-    def _condition_of(self, handle: ProviderHandle) -> ProviderHealth:
-        """Return the health of a provider without its statistics, because computing those takes time."""
-        state, reason = handle.condition()
-        return self.writes.with_backlog(handle, ProviderHealth(handle.name, state, reason))
-
     def _health_of(self, handle: ProviderHandle) -> ProviderHealth:
         return dataclasses.replace(
-            self._condition_of(handle),
+            self.writes.health(handle),
             breakers={kind: breaker.state for kind, breaker in handle.stats.breakers.items()},
             last_error=handle.stats.last_error,
             warnings=tuple(handle.warnings),

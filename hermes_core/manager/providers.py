@@ -26,7 +26,6 @@ from hermes_core.manager.composite import (
     MAX_TOOLS,
     WriteKind,
     member_tool_name,
-    takes,
 )
 from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
 from hermes_core.manager.stats import (
@@ -589,11 +588,6 @@ class ProviderHandle:
         """True if each session has a separate instance."""
         return self._repeatable and self.first.capabilities.scope == "session"
 
-    @property
-    def durable(self) -> bool:
-        """True if an external provider implements at least one hook that stores something."""
-        return not self.builtin and bool(self.first.hooks & DURABLE_HOOKS)
-
     def implements(self, hook: str) -> bool:
         """Return True if the provider implements this hook."""
         return hook in self.first.hooks
@@ -648,19 +642,6 @@ class ProviderHandle:
             warning = f"its {place} may give the model orders: {threat.message}{line}; it is used as it is"
             log.warning("%s: %s", self.name, warning)
             self.warnings.append(warning)
-
-    def call(
-        self,
-        hook: str,
-        arguments: Mapping[str, Any],
-        session: Session,
-        on_late: Callable[[CallResult], None] = ignore_result,
-    ) -> CallResult:
-        """Call `hook` on the instance of `session` and wait for it, at most until its deadline.
-
-        If the result is `in_doubt`, the call still runs, and `on_late` gets its final result on the worker's thread.
-        """
-        return self.instance(session).submit(hook, arguments, on_late).wait()
 
     def instance(self, session: Session, *, wait: bool = False) -> ProviderInstance:
         """Return the instance for `session`. If there is none, make one and start it.
@@ -983,6 +964,8 @@ class ProviderRegistry:
 
     Attributes:
         handles: The accepted providers, in the order in which they were added.
+        external: The external providers: none, one, or the members of a composite.
+        durable: The external providers with a hook that stores something.
         refused: State and reason of each refused provider, by its name.
     """
 
@@ -990,24 +973,15 @@ class ProviderRegistry:
         self.tools = ToolIndex()
         self._config = config
         self.handles: tuple[ProviderHandle, ...] = ()
+        self.external: tuple[ProviderHandle, ...] = ()
+        self.durable: tuple[ProviderHandle, ...] = ()
         self.refused: dict[str, ProviderHealth] = {}
         # Two threads that add a provider at once would both find that there is no external provider yet.
         self._lock = threading.Lock()
 
-    @property
-    def external(self) -> list[ProviderHandle]:
-        """The external providers: none, one, or the members of a composite."""
-        return [handle for handle in self.handles if not handle.builtin]
-
     def implementing(self, hook: str) -> tuple[ProviderHandle, ...]:
         """Return the providers that implement this hook."""
         return tuple(handle for handle in self.handles if handle.implements(hook))
-
-    def takers(self, hook: str) -> tuple[ProviderHandle, ...]:
-        """Return the external providers that implement this hook, for which a write is stored."""
-        return tuple(
-            handle for handle in self.external if hook in handle.first.hooks and takes(handle.kinds, hook)
-        )
 
     def add(
         self,
@@ -1048,6 +1022,10 @@ class ProviderRegistry:
                 return self._refuse(handle, state, reason)
             self.refused.pop(handle.name, None)
             self.handles = (*self.handles, handle)
+            if not builtin:
+                self.external = (*self.external, handle)
+                if handle.first.hooks & DURABLE_HOOKS:
+                    self.durable = (*self.durable, handle)
             self.tools.add(handle)
         return True
 

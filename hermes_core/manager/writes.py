@@ -75,11 +75,14 @@ class Writes:
         """Return the providers for which a row of `hook` is stored: fingerprint of the account by provider name."""
         external = self._registry.external
         loaded = {handle.selector for handle in external}
-        waiting = {}
+        recipients = {}
         for name, kinds in self._selected.items():
             if name not in loaded and takes(kinds, hook) and all(handle.member for handle in external):
-                waiting[name] = UNKNOWN_ACCOUNT
-        return waiting | {handle.name: handle.fingerprint for handle in self._registry.takers(hook)}
+                recipients[name] = UNKNOWN_ACCOUNT
+        for handle in external:
+            if handle.implements(hook) and takes(handle.kinds, hook):
+                recipients[handle.name] = handle.fingerprint
+        return recipients
 
     def turn_row(self, turn: Turn, session: Session) -> NewRow | None:
         """Return the redacted row of a turn; None if no provider takes turns.
@@ -132,10 +135,11 @@ class Writes:
         with self.outbox.transaction():
             # Another provider that was in use when the turns were sent must hear of the rewind once it is in use again.
             others = self.outbox.providers_of(turns)
-            for name in {handle.name: "" for handle in self._registry.external} | recipients | others:
+            loaded = {handle.name: "" for handle in self._registry.external}
+            for name in loaded | recipients | others:
                 sent = self.outbox.drop_turns(name, turns)
                 in_use = name in recipients
-                if in_use or (sent and name not in self._loaded()):
+                if in_use or (sent and name not in loaded):
                     row = encode_switch(
                         dataclasses.replace(switch, rewound_turns=tuple(sent)), self._config.redact
                     )
@@ -150,7 +154,7 @@ class Writes:
 
         A second call for the same provider does nothing.
         """
-        for handle in self._durable():
+        for handle in self._registry.durable:
             if handle.name not in self._workers:
                 self._worker(handle).wake()
 
@@ -161,7 +165,7 @@ class Writes:
         if not self.outbox.exists:
             return True
         try:
-            sent = [self._worker(handle).flush(until - time.monotonic()) for handle in self._durable()]
+            sent = [self._worker(handle).flush(until - time.monotonic()) for handle in self._registry.durable]
         except HermesError as exc:
             log.error("nothing can be sent: %s", exc)
             return False
@@ -183,14 +187,16 @@ class Writes:
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager within which `problems` looks into an outbox on a server at most once."""
-        return self.outbox.reading(handle.name for handle in self._durable())
+        return self.outbox.reading(handle.name for handle in self._registry.durable)
 
-    def with_backlog(self, handle: ProviderHandle, health: ProviderHealth) -> ProviderHealth:
-        """Return `health` with the counts of the outbox.
+    def health(self, handle: ProviderHandle) -> ProviderHealth:
+        """Return the health of a provider with the counts of the outbox, without its statistics, which take time.
 
         If rows can't be sent or are dead letters, its reason says so.
         """
-        if not handle.durable or not self.outbox.exists:
+        state, reason = handle.condition()
+        health = ProviderHealth(handle.name, state, reason)
+        if handle not in self._registry.durable or not self.outbox.exists:
             return health
         try:
             backlog = self.outbox.backlog(handle.name)
@@ -224,7 +230,7 @@ class Writes:
     # ----------------------------------------------------------------- private
 
     def _wake(self, provider: str) -> None:
-        for handle in self._durable():
+        for handle in self._registry.durable:
             if handle.name == provider:
                 self._worker(handle).wake()
 
@@ -236,12 +242,6 @@ class Writes:
                 self.outbox.failed(first, error, counted=False)
         except (HermesError, sqlite3.Error) as exc:
             log.error("%s: the write under way can't be noted: %s", name, exc)
-
-    def _durable(self) -> list[ProviderHandle]:
-        return [handle for handle in self._registry.external if handle.durable]
-
-    def _loaded(self) -> set[str]:
-        return {handle.name for handle in self._registry.external}
 
     def _worker(self, handle: ProviderHandle) -> OutboxWorker:
         with self._lock:
@@ -338,7 +338,7 @@ class ProviderReceiver:
         before_call()
         token = DELIVERED_ROW.set(row)
         try:
-            result = handle.call(row.hook, arguments, session, late)
+            result = instance.submit(row.hook, arguments, late).wait()
         finally:
             DELIVERED_ROW.reset(token)
         return (
