@@ -79,10 +79,11 @@ DOCUMENTED: dict[str, str] = {
     "run_callbacks",
     "sessions.search.protocol": "CHANGES_KEY Coverage DIMENSION_KEY HAS_TEXT INT8_SCALE LAST_ID_KEY MAX_NEAREST MIN_COVERAGE "
     "Nearness OtherModel PROGRESS_KEY SearchEngine SearchIndex Surroundings Vector VectorIndex VectorStore",
-    "sessions.search.reader": "ClosestMessages CommonMatch IndexReader IndexRequest IndexRow MAX_LEAVES MAX_TURN_ROWS Postings "
+    "sessions.search.reader": "ClosestMessages CommonMatch IndexReader IndexRequest IndexRow MAX_TURN_ROWS Postings "
     "ScopeFacts windows_around",
     "sessions.search.filters": "Condition Filters message_condition session_condition",
-    "sessions.search.match": "Match Phrase is_bounded kind_of",
+    "sessions.search.texts": "terms_of terms_of_row",
+    "sessions.search.match": "Match Phrase Syntax condition_sql expression_of",
 }
 """Names with a page in the reference, by module. A release note says when one changes."""
 
@@ -103,7 +104,7 @@ NAMES: dict[str, str] = {
     "postgresql": "curated.journal.CHANGES curated.journal.EVENTS curated.journal.NoteJournal curated.journal.journal_database "
     "curated.origins.newest_origins outbox.recovery.outbox_of_home sessions.maintenance.exclusive "
     "sessions.records.MEMORY_TOOLS sessions.schema.MAY_BE_LOWER sessions.search.index "
-    "sessions.search.texts.readable_calls storage.chain.append_event storage.inventory.Inventory "
+    "storage.chain.append_event storage.inventory.Inventory "
     "storage.inventory.NOTE_STORES storage.inventory.ORIGINS storage.inventory.remove_from_inventory "
     "storage.sqlite.database_files",
     "semantic": "sessions.search.index.note_change",

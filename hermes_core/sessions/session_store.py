@@ -771,7 +771,7 @@ class SessionStore:
                 )
             )
         new_ids, results = self.database.insert("messages", rows, "id", [*statements, *further], last=last)
-        self.index.add(connection, new_ids)
+        self.index.add(connection, new_ids, rows)
         ids = [new_ids[number] if stored is None else stored for stored, number in places]
         return ids, results[len(statements) :]
 

@@ -30,7 +30,7 @@ from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
 from hermes_core.sessions.search.protocol import Coverage, Likeness, SearchIndex, VectorIndex
 from hermes_core.sessions.search.reader import HIT_COLUMNS, ClosestMessages, IndexReader, IndexRow
-from hermes_core.sessions.search.snippets import best_part, holds, snippet
+from hermes_core.sessions.search.snippets import best_part, held, snippet
 from hermes_core.storage.engine import Engine
 
 # Number of candidates that are read and ranked. On LoCoMo, 50 cost a third of a point of recall@10; 250 gain nothing.
@@ -381,9 +381,9 @@ def _information(row: tuple[Any, ...], matches: Sequence[Match]) -> float:
     text, role = row[_TEXT], row[8]
     telling = {word for word in words(text[:MAX_INFORMATIVE_CHARS]) if len(word) > MAX_SMALL_WORD}
     told = math.log1p(len(telling) + sum(map(len, dense_runs(text[:MAX_INFORMATIVE_CHARS]))) / 2)
-    held = sum(holds(text[:MAX_INFORMATIVE_CHARS], match) for match in matches)
+    asked = len(held(text[:MAX_INFORMATIVE_CHARS], matches))
     return (
-        (told + 2 * held)
+        (told + 2 * asked)
         * (1.0 if role == "user" else 0.5)
         * (0.5 if text.rstrip().endswith(("?", "？")) else 1.0)
     )

@@ -511,7 +511,7 @@ def _examine_pending(sessions: SessionStore, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "indexes",
                 "warning",
-                f"{waiting:,} kB of words wait in front of {name}, and each search reads them",
+                f"{waiting:,} kB of terms wait in front of {name}, and each search reads them",
                 f"SELECT gin_clean_pending_list('{name}'), and see that autovacuum runs",
             )
 
