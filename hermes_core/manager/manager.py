@@ -131,7 +131,7 @@ class MemoryManager:
         self._registry = ProviderRegistry(self._config)
         self._owns_outbox = outbox is None
         self.outbox = outbox if outbox is not None else open_outbox(home, wall=wall)
-        self._writes = Writes(self.outbox, home.path, self._registry, self._config, transcripts, selected)
+        self._writes = Writes(self.outbox, self._registry, self._config, transcripts, selected)
         self._prefetch = Prefetch(self._config)
         self._prompts: OrderedDict[tuple[str, str], str] = OrderedDict()
         # Guards the prompts, and lets one caller shut down.

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hermes_core.contract.values import Session, SessionSwitch
@@ -51,7 +50,6 @@ class Writes:
     def __init__(
         self,
         outbox: Outbox,
-        folder: Path,
         registry: ProviderRegistry,
         config: ManagerConfig,
         transcripts: Transcripts | None,
@@ -59,7 +57,6 @@ class Writes:
     ) -> None:
         self.outbox = outbox
         self.outbox.on_row = self._wake
-        self._folder = folder
         self._registry = registry
         self._config = config
         self._transcripts = transcripts
@@ -239,8 +236,6 @@ class Writes:
                 worker = OutboxWorker(
                     receiver,
                     self.outbox,
-                    self._folder,
-                    clock=self._config.clock,
                     emit=self._config.emit,
                     context=self._context,
                 )

@@ -12,7 +12,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -21,7 +20,7 @@ from hermes_core.errors import OutboxFull
 from hermes_core.outbox.rows import NewRow, Row, RowState, names_rewound_turns
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.engine import Connection, Engine, Statement
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.sqlite import DIALECT
 
 MAX_ROWS = 100_000
 MAX_BYTES = 256 * 1024 * 1024
@@ -53,6 +52,44 @@ def create_tables(connection: sqlite3.Connection) -> None:
     for statement in _TABLES:
         connection.execute(statement)
 
+
+LINE_TRIGGERS = (
+    (
+        "outbox_row_added",
+        "INSERT",
+        """
+        INSERT INTO outbox_lines (provider, session_id, count, bytes, pending, ready_at)
+            VALUES (NEW.provider, NEW.session_id, 1, length(NEW.body), CASE NEW.state WHEN 'pending' THEN 1 ELSE 0 END, {now})
+            ON CONFLICT (provider, session_id) DO UPDATE SET count = outbox_lines.count + 1,
+                bytes = outbox_lines.bytes + excluded.bytes, pending = outbox_lines.pending + excluded.pending;
+        """,
+    ),
+    (
+        "outbox_row_removed",
+        "DELETE",
+        """
+        UPDATE outbox_lines SET count = count - 1, bytes = bytes - length(OLD.body),
+            pending = pending - CASE OLD.state WHEN 'pending' THEN 1 ELSE 0 END
+            WHERE provider = OLD.provider AND session_id = OLD.session_id;
+        DELETE FROM outbox_lines
+            WHERE provider = OLD.provider AND session_id = OLD.session_id AND count = 0 AND holder = '';
+        """,
+    ),
+    (
+        "outbox_row_changed",
+        "UPDATE OF state",
+        """
+        UPDATE outbox_lines SET pending = pending + CASE NEW.state WHEN 'pending' THEN 1 ELSE 0 END
+            - CASE OLD.state WHEN 'pending' THEN 1 ELSE 0 END
+            WHERE provider = NEW.provider AND session_id = NEW.session_id;
+        """,
+    ),
+)
+"""Name, event and statements of each trigger that keeps the lines. `{now}` stands for the time of day.
+
+Counting a hundred thousand rows in each turn would be too slow. On a server, the row lock of the line makes a new row and
+the removal of an empty line exclude each other.
+"""
 
 _TABLES = (
     """
@@ -92,19 +129,27 @@ _TABLES = (
         provider TEXT PRIMARY KEY, count INTEGER NOT NULL, refused_at REAL NOT NULL
     ) STRICT
     """,
-    # Triggers maintain the totals: counting a hundred thousand rows in each turn would be too slow.
-    "CREATE TABLE outbox_totals (count INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT",
-    "INSERT INTO outbox_totals VALUES (0, 0)",
+    # `pending` and `count` differ by the dead letters, which no worker sends. `sending` is the number of the row that
+    # the holder sends at this moment, so that the next one knows of which row the holder may have died.
     """
-    CREATE TRIGGER outbox_row_added AFTER INSERT ON outbox_rows BEGIN
-        UPDATE outbox_totals SET count = count + 1, bytes = bytes + length(new.body);
-    END
+    CREATE TABLE outbox_lines (
+        provider TEXT NOT NULL, session_id TEXT NOT NULL,
+        count INTEGER NOT NULL, bytes INTEGER NOT NULL, pending INTEGER NOT NULL,
+        ready_at REAL NOT NULL DEFAULT 0, holder TEXT NOT NULL DEFAULT '', until REAL NOT NULL DEFAULT 0,
+        sending INTEGER NOT NULL DEFAULT 0, tries INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (provider, session_id)
+    ) STRICT
     """,
+    "CREATE INDEX outbox_lines_by_time ON outbox_lines (provider, ready_at) WHERE pending > 0",
+    "CREATE INDEX outbox_lines_held ON outbox_lines (provider) WHERE holder <> ''",
+    # One row of totals would let all turns of all sessions on a server wait for one another.
     """
-    CREATE TRIGGER outbox_row_removed AFTER DELETE ON outbox_rows BEGIN
-        UPDATE outbox_totals SET count = count - 1, bytes = bytes - length(old.body);
-    END
+    CREATE VIEW outbox_totals AS SELECT coalesce(sum(count), 0) AS count, coalesce(sum(bytes), 0) AS bytes FROM outbox_lines
     """,
+    *(
+        f"CREATE TRIGGER {name} AFTER {event} ON outbox_rows BEGIN {body.format(now=DIALECT.now)} END"
+        for name, event, body in LINE_TRIGGERS
+    ),
 )
 
 _ROW = (
@@ -174,12 +219,6 @@ class Outbox:
     def exists(self) -> bool:
         """False if nothing was ever stored."""
         return self.database.exists
-
-    @property
-    def path(self) -> Path:
-        """The file of the database, which must be one of SQLite."""
-        assert isinstance(self.database, Database)
-        return self.database.path
 
     def transaction(self) -> contextlib.AbstractContextManager[Connection]:
         """Return a context manager that makes the writes of its block one commit.
@@ -263,26 +302,22 @@ class Outbox:
 
     # ----------------------------------------------------------------- deliver
 
-    def next(self, provider: str, skip_sessions: Iterable[str] = ()) -> Row | None:
-        """Return the oldest pending row of `provider`, but of none of `skip_sessions`; None if there is no such row."""
-        condition, skipped = self.database.among("session_id", skip_sessions)
-        rows = self._select(
-            f"provider = ? AND state = 'pending' AND NOT ({condition}) ORDER BY number LIMIT 1",
-            (provider, *skipped),
-        )
-        return rows[0] if rows else None
+    def next(
+        self, provider: str, session_id: str | None = None, *, skip_sessions: Iterable[str] = ()
+    ) -> Row | None:
+        """Return the oldest pending row of `provider`; None if there is none.
 
-    def next_of_session(self, provider: str, session_id: str) -> Row | None:
-        """Return the oldest pending row of `provider` and this session; None if there is no such row."""
+        Args:
+            session_id: Only a row of this session, if it is given.
+            skip_sessions: Sessions whose rows are passed over.
+        """
+        condition, values = self.database.among("session_id", skip_sessions)
+        condition = f"NOT ({condition})"
+        if session_id is not None:
+            condition, values = "session_id = ?", (session_id,)
         rows = self._select(
-            "session_id = ? AND provider = ? AND state = 'pending' ORDER BY number LIMIT 1",
-            (session_id, provider),
+            f"provider = ? AND state = 'pending' AND {condition} ORDER BY number LIMIT 1", (provider, *values)
         )
-        return rows[0] if rows else None
-
-    def pending_row(self, number: int) -> Row | None:
-        """Return the row with this number if it is pending, else None."""
-        rows = self._select("number = ? AND state = 'pending'", (number,))
         return rows[0] if rows else None
 
     def delivered(self, row: Row) -> None:
@@ -427,8 +462,8 @@ class Outbox:
 
     @contextlib.contextmanager
     def reading(self, providers: Iterable[str]) -> Iterator[None]:
-        """Let `backlog` look at these providers once in the block, with the first other read, if the rows are on a server."""
-        if self.database.kind == "sqlite" or getattr(self._looks, "rows", None) is not None:
+        """Let `backlog` look at these providers once in the block, on a server together with the first other read."""
+        if getattr(self._looks, "rows", None) is not None:
             yield
             return
         self._looks.rows = {name: self.database.ask([(_BACKLOG, (name,))]) for name in providers}
@@ -480,9 +515,9 @@ class Outbox:
 
     def _lock_lines(self, connection: Connection, rows: Iterable[Row]) -> None:
         """Let the workers wait that send rows of these sessions: each locks the line of a session before its rows."""
-        if self.database.kind == "postgresql":
+        if lock := self.database.dialect.row_lock:
             connection.executemany(
-                "SELECT 1 FROM outbox_lines WHERE provider = ? AND session_id = ? FOR UPDATE",
+                f"SELECT 1 FROM outbox_lines WHERE provider = ? AND session_id = ?{lock}",  # noqa: S608  our own words
                 sorted({(row.provider, row.session_id) for row in rows}),
             )
 
