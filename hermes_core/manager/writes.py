@@ -114,7 +114,7 @@ class Writes:
         turns = tuple(dict.fromkeys(switch.rewound_turns))
         recipients = self.recipients("on_session_switch") if switch.old.primary else {}
         self._waited = 0.0
-        with self.outbox.transaction():
+        with self.outbox.database.transaction():
             # Another provider that was in use when the turns were sent must hear of the rewind once it is in use again.
             others = self.outbox.providers_of(turns)
             for name in {handle.name: "" for handle in self._registry.external} | recipients | others:

@@ -18,6 +18,7 @@ from hermes_core.outbox.rows import Row
 from hermes_core.outbox.store import Outbox
 from hermes_core.storage import leases
 from hermes_core.storage.engine import Parameters
+from hermes_core.storage.leases import Holder
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,22 @@ _NEXT_TIME = """
     FROM outbox_lines WHERE provider = :provider
         AND (pending > 0 AND ready_at > {now} OR holder NOT IN ('', :holder) AND until >= {now})
 """
+
+
+_HOLDERS = """
+    SELECT provider, holder, until - {now} AS seconds FROM outbox_lines WHERE holder <> '' AND until >= {now}
+    ORDER BY provider, until
+"""
+
+
+def delivery_holders(outbox: Outbox) -> dict[str, list[Holder]]:
+    """Return the programs that have leases on rows, by provider. Of each, `seconds` is that of its longest lease."""
+    found: dict[str, dict[tuple[str, int], Holder]] = {}
+    sql = _HOLDERS.replace("{now}", outbox.database.dialect.now)
+    for row in outbox.database.execute(sql) if outbox.exists else ():
+        holder = leases.holder_of(row["holder"], row["seconds"])
+        found.setdefault(row["provider"], {})[holder.host, holder.process] = holder
+    return {provider: list(holders.values()) for provider, holders in found.items()}
 
 
 class DeliveryLines:

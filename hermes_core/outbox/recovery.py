@@ -79,7 +79,7 @@ def _take_over(home: HermesHome, outbox: Outbox) -> None:
         for (provider,) in names.fetchall():
             # The inner transaction commits first: after a crash between the two, the rows are moved again, and those
             # that are known by then are left out. No worker takes a line of the source meanwhile.
-            with own.transaction() as source, outbox.transaction() as target:
+            with own.database.transaction() as source, outbox.database.transaction() as target:
                 if source.execute(
                     _DELIVERED_BY_OTHERS.format(now=own.database.dialect.now), (provider,)
                 ).fetchone():

@@ -191,7 +191,12 @@ _BACKLOG = """
 
 
 class Outbox:
-    """The outbox in one database. Any process may add rows.
+    """The calls that providers have not taken yet, in one database. Any process may add some.
+
+    It promises: a row that `put` has stored is on the disk with the commit of the transaction that stores its event, and
+    stays until `delivered`, or until a person drops it. An event is stored once for each provider, and its id is known for
+    30 days after it was settled. When the outbox is full, the new row is refused, and no older one is deleted.
+    `lines` says who may send the rows.
 
     `wall` returns the time of a new row in seconds since the epoch. `on_row` is called with the name of the provider
     after the commit of a new row. All methods raise `DatabaseUnavailable` or `DatabaseCorrupt` if the file can't be
@@ -219,13 +224,6 @@ class Outbox:
     def exists(self) -> bool:
         """False if nothing was ever stored."""
         return self.database.exists
-
-    def transaction(self) -> contextlib.AbstractContextManager[Connection]:
-        """Return a context manager that makes the writes of its block one commit.
-
-        An inner transaction of the same thread, also one of the session store, joins the outer one.
-        """
-        return self.database.transaction()
 
     def close(self) -> None:
         """Close the database.
@@ -258,7 +256,7 @@ class Outbox:
             OutboxFull: The outbox is full. The row is not stored, and no older row is deleted for it.
         """
         key = (provider, row.hook, row.event)
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             statement = self.put_statement(provider, row, fingerprint, bounded=bounded)
             if connection.execute(*statement).fetchall():
                 # After the commit: a worker that is woken before would not see the row, and would sleep for seconds.
@@ -322,20 +320,20 @@ class Outbox:
 
     def delivered(self, row: Row) -> None:
         """Delete a row that the provider took, and remember its id."""
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             self._settle(connection, [row])
             self._forget(connection, self._wall() - REMEMBERED_S)
 
     def failed(self, row: Row, error: str, *, counted: bool) -> None:
         """Store the error of a failed try with the row. If `counted`, also add one to its `attempts`."""
         statement = "UPDATE outbox_rows SET attempts = attempts + ?, error = ? WHERE number = ?"
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             connection.execute(statement, (int(counted), error, row.number))
 
     def bury(self, row: Row, error: str) -> None:
         """Make the row a dead letter: it waits for a person, and later rows of its session are sent."""
         statement = "UPDATE outbox_rows SET state = 'dead letter', attempts = attempts + 1, error = ? WHERE number = ?"
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             connection.execute(statement, (error, row.number))
 
     def waits(self, provider: str, session_id: str | None = None) -> bool:
@@ -369,7 +367,7 @@ class Outbox:
         Args:
             numbers: Numbers of the rows; default: all dead letters.
         """
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             rows = self.dead_letters() if numbers is None else self.rows(numbers)
             rows = [row for row in rows if row.state == "dead letter"]
             connection.executemany(
@@ -388,7 +386,7 @@ class Outbox:
         Args:
             numbers: Numbers of the rows; default: all dead letters.
         """
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             return self._settle(connection, self.dead_letters() if numbers is None else self.rows(numbers))
 
     # --------------------------------------------------------- rewind and delete
@@ -411,7 +409,7 @@ class Outbox:
         The provider may have a turn if its row is not pending any more, if the row was tried before, or if it is the
         first row of its session, because some process may be sending it now.
         """
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             names = list(turns)
             condition = "provider = ? AND hook = 'sync_turn' AND event = ?"
             self._lock_lines(
@@ -432,7 +430,7 @@ class Outbox:
 
         Rows that ask a provider to forget rewound turns stay, because the provider still has those turns.
         """
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             rows = self._select("session_id = ?", (session_id,))
             return self._settle(connection, [row for row in rows if not names_rewound_turns(row)])
 
@@ -443,13 +441,6 @@ class Outbox:
         """Number of rows that wait, of all providers."""
         query = "SELECT count(*) FROM outbox_rows WHERE state = 'pending'"
         return int(self.database.execute(query).fetchone()[0])
-
-    @property
-    def oldest_age(self) -> float | None:
-        """Age in seconds of the oldest pending row; None if there is none."""
-        query = "SELECT min(created_at) FROM outbox_rows WHERE state = 'pending'"
-        oldest = self.database.execute(query).fetchone()[0]
-        return None if oldest is None else max(0.0, self._wall() - oldest)
 
     def backlog(self, provider: str) -> Backlog:
         """Return the counts of pending rows and dead letters of one provider."""

@@ -47,6 +47,11 @@ class Holder(NamedTuple):
     seconds: float
 
     @property
+    def is_own(self) -> bool:
+        """True if it is this process."""
+        return self.process == os.getpid() and self.host == socket.gethostname()
+
+    @property
     def has_ended(self) -> bool:
         """True if the process is known to have ended. Of other machines, and on Windows, it is not known."""
         if self.host != socket.gethostname() or os.name == "nt":  # there, signal 0 would end the process
@@ -60,11 +65,11 @@ class Holder(NamedTuple):
         return False
 
     def __str__(self) -> str:
-        left = f"at most {max(self.seconds, 0.0):.0f} s"
+        left = f"{max(self.seconds, 0.0):.0f} s"
         if self.has_ended:
-            return f"the lease of process {self.process}, which has ended, is waited for, {left}"
+            return f"waits for the lease of process {self.process}, which has ended, at most {left}"
         where = "" if self.host == socket.gethostname() else f" on {self.host}"
-        return f"process {self.process}{where} has it, and extends its lease of {left}"
+        return f"process {self.process}{where} has the lease, for {left} more unless it extends it"
 
 
 def new_holder() -> str:

@@ -131,7 +131,7 @@ def test_a_worker_and_a_rewind_of_its_session_do_not_wait_for_each_other(
     (row,) = outbox.pending()
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%outbox%'"
     with ThreadPoolExecutor(2) as pool:
-        with outbox.transaction() as connection:
+        with outbox.database.transaction() as connection:
             connection.execute("SELECT 1 FROM outbox_lines WHERE provider = 'fake' FOR UPDATE")
             rewind = pool.submit(other.drop_turns, "fake", ["a"])
             assert until(lambda: pool.submit(watcher.database.execute, waiting).result().fetchone()[0])
@@ -392,7 +392,7 @@ def test_killed_and_suspended_workers_lose_no_row(
 
 def test_appends_of_two_sessions_do_not_wait_for_one_another(open_on_server: OpenOutbox) -> None:
     mine, yours = open_on_server(), open_on_server()
-    with mine.transaction():
+    with mine.database.transaction():
         mine.put("fake", turn("a", "s1"))
         done = threading.Thread(target=lambda: yours.put("fake", turn("b", "s2")))
         done.start()

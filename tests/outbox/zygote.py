@@ -69,7 +69,7 @@ class DyingOutbox(Outbox):
 
     def put(self, *arguments: Any, **more: Any) -> bool:
         if self.point == "inside the insert":
-            with self.transaction():
+            with self.database.transaction():
                 super().put(*arguments, **more)
                 die()
         added = super().put(*arguments, **more)
