@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
+import time
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -30,13 +31,13 @@ class LeaseLost(OutboxError):
     """Lease that passed to another worker. Its result is not stored: the other worker sends the row again."""
 
 
-# The line that waits longest of those that nobody has, those of `last_failed` last.
+# The line that waits longest of those that nobody has.
 _TAKE = """
     UPDATE outbox_lines SET holder = ?, until = {now} + ? WHERE provider = ? AND session_id = (
         SELECT l.session_id FROM outbox_lines l
         WHERE l.provider = ? AND l.pending > 0 AND l.ready_at <= {now}
             AND (l.holder IN ('', ?) OR l.until < {now}) AND NOT ({skipped}){alone}
-        ORDER BY CASE WHEN l.session_id = ? THEN 1 ELSE 0 END, l.ready_at LIMIT 1{skip_locked}
+        ORDER BY l.ready_at LIMIT 1{skip_locked}
     ) RETURNING session_id, tries, sending
 """
 _ALONE = """ AND NOT EXISTS (
@@ -66,11 +67,10 @@ _REMOVE_EMPTY = """
     DELETE FROM outbox_lines WHERE provider = :provider AND session_id = :session AND holder = '' AND count = 0
 """
 _NEXT_TIME = """
-    SELECT min(CASE WHEN holder NOT IN ('', :holder) AND until >= {now} THEN :poll ELSE ready_at - {now} END)
-    FROM outbox_lines WHERE provider = :provider
-        AND (pending > 0 AND ready_at > {now} OR holder NOT IN ('', :holder) AND until >= {now})
+    SELECT min(ready_at) - {now}, EXISTS (
+        SELECT 1 FROM outbox_lines WHERE provider = :provider AND holder <> '' AND holder <> :holder AND until >= {now}
+    ) FROM outbox_lines WHERE provider = :provider AND pending > 0 AND ready_at > {now}
 """
-
 
 _HOLDERS = """
     SELECT provider, holder, until - {now} AS seconds FROM outbox_lines WHERE holder <> '' AND until >= {now}
@@ -105,7 +105,7 @@ class DeliveryLines:
         self._lease = leases.LEASE_S if lease is None else lease
         self._holder = leases.new_holder()
         self._tries: dict[str, int] = {}  # by session of the lines that this worker holds
-        self._current = ""
+        self._current, self._taken_at = "", 0.0
         self._dead_row = 0
         self._heartbeat: leases.Heartbeat | None = None
         self.use(outbox)
@@ -130,19 +130,23 @@ class DeliveryLines:
         Args:
             last_failed: A session whose rows should come after those of all others; "" for none.
         """
+        # So that a session whose rows never end does not keep those of other sessions waiting.
+        done = {last_failed, self._current if time.monotonic() > self._taken_at + self._lease else ""}
         for own_line in [self._current, *self._tries]:
             if own_line not in self._tries or own_line in skip:
                 continue
-            if own_line != last_failed and (row := self._outbox.next(self._provider, own_line)) is not None:
+            if own_line not in done and (row := self._outbox.next(self._provider, own_line)) is not None:
                 self._current = own_line
                 return row
             self._release({own_line: self._tries[own_line]})
-        taken = self._take([*skip, *self._tries], last_failed)
+        skip = [*skip, *self._tries]
+        taken = self._take([*skip, last_failed]) if last_failed else None
+        taken = taken or self._take(skip)
         if taken is None:
             self._current = ""
             return None
         self._current, tries, self._dead_row = taken
-        self._tries[self._current] = tries
+        self._tries[self._current], self._taken_at = tries, time.monotonic()
         if self._heartbeat is None:
             self._heartbeat = leases.Heartbeat(self._extend, self._lease, f"{self._provider} rows")
         return self._outbox.next(self._provider, self._current)
@@ -200,9 +204,9 @@ class DeliveryLines:
 
     def wait(self) -> float | None:
         """Return the seconds until a line may be free for this worker; None if no line waits for its time."""
-        values = {"provider": self._provider, "holder": self._holder, "poll": HELD_POLL_S}
-        seconds = self._database.execute(self._sql(_NEXT_TIME), values).fetchone()[0]
-        return None if seconds is None else max(float(seconds), 0.0)
+        values = {"provider": self._provider, "holder": self._holder}
+        seconds, has_others = self._database.execute(self._sql(_NEXT_TIME), values).fetchone()
+        return min(filter(None, (seconds, HELD_POLL_S if has_others else None)), default=None)
 
     def release(self) -> None:
         """Give all lines back."""
@@ -217,13 +221,13 @@ class DeliveryLines:
             self._heartbeat.stop()
             self._heartbeat = None
 
-    def _take(self, skip: Collection[str], last_failed: str) -> tuple[str, int, int] | None:
+    def _take(self, skip: Collection[str]) -> tuple[str, int, int] | None:
         """Take a line; return its session, its failed tries, and the row that a dead holder was sending, 0 for none."""
         provider, holder = self._provider, self._holder
         skipped, sessions = self._database.among("l.session_id", skip)
         alone, others = ("", ()) if self._database.shared else (_ALONE, (provider, holder))
         sql = _TAKE.replace("{alone}", alone).replace("{skipped}", skipped)
-        values = (holder, self._lease, provider, provider, holder, *sessions, *others, last_failed)
+        values = (holder, self._lease, provider, provider, holder, *sessions, *others)
         rows, _ = self._change((sql, values), (_REMOVE_ABANDONED, (provider,)))
         return (rows[0]["session_id"], int(rows[0]["tries"]), int(rows[0]["sending"])) if rows else None
 

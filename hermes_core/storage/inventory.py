@@ -49,7 +49,7 @@ _DATABASES = (".db", ".sqlite", ".sqlite3")
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 
 # Tables of our own databases that have rows before a person has said anything.
-_BOOKKEEPING = frozenset({"schema_migrations", "state_meta", "outbox_totals"})
+_BOOKKEEPING = frozenset({"schema_migrations", "state_meta", "leases"})
 
 
 class LostStore(Struct, frozen=True):

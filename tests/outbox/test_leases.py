@@ -416,6 +416,22 @@ def test_the_limit_counts_the_rows_of_all_lines(open_shared: OpenOutbox) -> None
     assert outbox.put("fake", turn("t5"))
 
 
+def test_a_session_whose_rows_never_end_does_not_keep_the_others_waiting(open_shared: OpenOutbox) -> None:
+    outbox = open_shared()
+    for event, session in (("a", "s1"), ("b", "s1"), ("c", "s2"), ("d", "s1")):
+        outbox.put("fake", turn(event, session))
+    lines, order = DeliveryLines(outbox, "fake", lease=0.3), []
+    while row := lines.next(()):
+        with lines.holding(row):
+            outbox.delivered(row)
+        order.append(row.event)
+        if row.event == "a":
+            assert lines.next(()) is not None
+            time.sleep(0.4)
+    assert order == ["a", "c", "b", "d"]
+    lines.release()
+
+
 def test_a_line_that_had_to_wait_is_sent_by_the_worker_that_holds_it(open_shared: OpenOutbox) -> None:
     outbox = open_shared()
     for session in ("a", "b"):
