@@ -61,6 +61,7 @@ DOCUMENTED: dict[str, str] = {
     "loader.load": "LoadedProvider",
     "manager.manager": "ProviderHealth RecallResult",
     "outbox.rows": "DELIVERED_ROW Row TRACE_CONTEXT",
+    "outbox.store": "LINE_TRIGGERS",
     "sessions.session_store": "SessionStore",
     "sessions.records": "CompletedTurn Mark Order PROGRAM_SOURCES Relation State StoredMessage StoredSession calls_as_text "
     "local_time meta_key read_meta sqlite_text text_of turn_of_ref turn_ref",
@@ -68,7 +69,7 @@ DOCUMENTED: dict[str, str] = {
     "turn_recall": "BegunTurn RecallHit RecallReport render_notes",
     "stopping": "current_stop stopped stopped_by wait_unless_stopped",
     # Engines and indexes. An engine has a search index, and may have the notes and the vectors.
-    "storage.leases": "Lease create_claims drop_expired",
+    "storage.leases": "COMPRESSION_PREFIX LEASE_S Lease SESSION_PREFIX drop_expired lease_holders",
     "storage.moved": "MARK_PREFIX MOVED_REMEDY MOVED_WORDS StoreMark read_mark refuse_marked",
     "curated.note_places": "NoteEngine NotePlaces note_places owner_of_folder",
     "curated.project": "FolderKey KeyFile KnownKeys Repository",

@@ -125,7 +125,7 @@ class MemoryManager:
         self._registry = ProviderRegistry(self._config)
         self._owns_outbox = outbox is None
         self.outbox = outbox if outbox is not None else open_outbox(home, wall=wall)
-        self.writes = Writes(self.outbox, home.path, self._registry, self._config, transcripts, selected)
+        self.writes = Writes(self.outbox, self._registry, self._config, transcripts, selected)
         self.prefetch = Prefetch(self._config, self._registry, self.observers)
         self.prompts = SystemPrompts(self._registry)
         # Lets one caller shut down.

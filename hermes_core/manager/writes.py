@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hermes_core.contract.values import Session, SessionSwitch, Turn
@@ -51,7 +50,6 @@ class Writes:
     def __init__(
         self,
         outbox: Outbox,
-        folder: Path,
         registry: ProviderRegistry,
         config: ManagerConfig,
         transcripts: Transcripts | None,
@@ -59,7 +57,6 @@ class Writes:
     ) -> None:
         self.outbox = outbox
         self.outbox.on_row = self._wake
-        self._folder = folder
         self._registry = registry
         self._config = config
         self._transcripts = transcripts
@@ -132,7 +129,7 @@ class Writes:
         turns = tuple(dict.fromkeys(switch.rewound_turns))
         recipients = self.recipients("on_session_switch") if switch.old.primary else {}
         self._waited = 0.0
-        with self.outbox.transaction():
+        with self.outbox.database.transaction():
             # Another provider that was in use when the turns were sent must hear of the rewind once it is in use again.
             others = self.outbox.providers_of(turns)
             loaded = {handle.name: "" for handle in self._registry.external}
@@ -251,8 +248,6 @@ class Writes:
                 worker = OutboxWorker(
                     receiver,
                     self.outbox,
-                    self._folder,
-                    clock=self._config.clock,
                     emit=self._config.emit,
                     context=self._context,
                 )

@@ -151,6 +151,7 @@ _TABLES = (
         PRIMARY KEY (user, day)
     ) STRICT
     """,
+    "CREATE TABLE leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until REAL NOT NULL) STRICT",
 )
 
 

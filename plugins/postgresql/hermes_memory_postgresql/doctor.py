@@ -119,7 +119,8 @@ _FACTS = {
     """,
     "leases": """
         SELECT provider, count(*) AS lines, sum(pending) AS pending FROM outbox_lines
-        WHERE holder <> '' AND pending > 0 AND until < now() - make_interval(secs => :expired)
+        WHERE holder <> '' AND pending > 0
+            AND until < extract(epoch FROM clock_timestamp())::double precision - :expired
         GROUP BY provider ORDER BY provider
     """,
     "pending": """

@@ -15,7 +15,6 @@ import re
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.schema import MAY_BE_LOWER
 from hermes_core.storage.engine import Connection
-from hermes_core.storage.leases import create_claims
 from hermes_memory_postgresql.note_tables import create_notes
 from hermes_memory_postgresql.outbox_tables import OUTBOX_TABLES, create_outbox
 from hermes_memory_postgresql.pgvectors import create_vectors
@@ -199,6 +198,16 @@ def index_statements() -> dict[str, str]:
     }
 
 
+def _create_leases(connection: Connection) -> None:
+    connection.execute(
+        """
+        CREATE TABLE leases (
+            name TEXT COLLATE "C" PRIMARY KEY, holder TEXT COLLATE "C" NOT NULL, until DOUBLE PRECISION NOT NULL
+        ) WITH (fillfactor = 50)
+        """
+    )
+
+
 def _create(connection: Connection) -> None:
     """Create the tables of sessions and messages, and the extension for the search index."""
     # For the owner in the same index as the words. It is trusted: the role needs CREATE on the database only.
@@ -212,6 +221,6 @@ MIGRATIONS: tuple[PostgresMigration, ...] = (
     ("sessions-messages-turns", _create),
     ("outbox", create_outbox),
     ("notes", create_notes),
-    ("claims", create_claims),
+    ("leases", _create_leases),
     ("vectors", create_vectors),
 )

@@ -18,7 +18,7 @@ from hermes_core.config import load_config, set_value
 from hermes_core.health.databases import examine_databases
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
-from hermes_core.outbox.lines import LeasedLines
+from hermes_core.outbox.lines import DeliveryLines
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.home_store import open_sessions
@@ -351,10 +351,10 @@ def test_a_lease_that_nobody_takes_over(home: HermesHome, server: PostgresServer
     with opened(home) as db:
         outbox = Outbox(db.database)
         outbox.put("fake", NewRow("sync_turn", "e1", "s1", "{}"))
-        lines = LeasedLines(outbox, "fake")
+        lines = DeliveryLines(outbox, "fake")
         assert lines.next(()) is not None
         assert faults(home) == []
-        run_in(home, server, "UPDATE outbox_lines SET until = now() - interval '1 hour'")
+        run_in(home, server, "UPDATE outbox_lines SET until = until - 3600")
         finding = fault(home)
         lines.release()
     assert "1 write for fake of 1 session belong" in finding.detail
