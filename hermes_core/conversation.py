@@ -16,11 +16,12 @@ from hermes_core.manager.manager import RecallResult
 from hermes_core.origins import message_origin
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
-from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
+from hermes_core.sessions.open_turns import HostState, OpenTurnStore
 from hermes_core.sessions.records import (
     SYSTEM_ROLES,
     Content,
     StoredMessage,
+    StoredOpenTurn,
     in_text,
     sqlite_text,
     text_of,
@@ -134,7 +135,7 @@ class Conversation:
             DatabaseUnavailable: The session or the turn could not be stored.
         """
         # On a server, one look at what waits for the providers is enough for a turn.
-        with self.memory.manager.reading():
+        with self.memory.manager.writes.reading():
             begun = self.prepare_turn(
                 text,
                 turn_id=turn_id,
@@ -164,21 +165,27 @@ class Conversation:
             origin = message_origin(self._own(), author, origin)
         expired_before = now - memory.config.sessions.turn_expiry_hours * SECONDS_PER_HOUR
         self.session, start = memory.read_turn_start(
-            self.session, title=self._title, recent=RECENT_MESSAGES, expired_before=expired_before
+            self.session,
+            title=self._title,
+            recent=RECENT_MESSAGES,
+            expired_before=expired_before,
+            turn_id=turn_id,
         )
         if start is None:
             self._begin()
         else:
             memory.continue_session(self.session)
-        if turn_id and (stored := self._open_turns.get(turn_id)) is not None:
-            return BegunTurn(Query(""), self.session, stored=stored)
+        recent: Sequence[StoredMessage]
+        if start is None:
+            earlier = self._open_turns.get(turn_id) if turn_id else None
+            recent = memory.sessions.get_messages(self.id, last=RECENT_MESSAGES)
+        else:
+            earlier, recent = start.open_turn, start.recent
+        if earlier is not None:
+            return BegunTurn(Query(""), self.session, stored=earlier)
         if start is None or start.has_expired_turns:
             self._open_turns.expire(before=expired_before)
         clean = without_context(text)
-        if start is None:
-            recent: Sequence[StoredMessage] = memory.sessions.get_messages(self.id, last=RECENT_MESSAGES)
-        else:
-            recent = start.recent
         if read_your_writes:
             memory.manager.flush(memory.config.recall.deadline)
         user: dict[str, Any] = {"role": "user", "content": "" if clean is None else clean}
@@ -468,12 +475,14 @@ class OpenTurn:
             SessionError: The turn was cancelled, has expired, or was undone.
             DatabaseUnavailable: The turn could not be stored.
         """
-        with self._memory.manager.reading():
+        with self._memory.manager.writes.reading():
             return self._finish(answer, native, at, warm)
 
     def _finish(self, answer: Content, native: object, at: float | None, warm: bool) -> Turn:
-        context = self._memory.sessions.turns.ask_context(self._session.id, self._session.owner, origin=True)
-        stored = self._open_turns.get(self.id)
+        context = self._memory.sessions.turns.context(
+            self._session.id, self._session.owner, origin=True, turn_id=self.id
+        )
+        stored = context.open_turn
         # Another process may have added messages to the turn.
         messages = [self._user, *(self._messages if stored is None else stored.messages)]
         last = messages[-1]
@@ -498,7 +507,7 @@ class OpenTurn:
             warm=warm,
             author=self._author,
             recalled_origin=self.recall.origin,
-            context=context(),
+            context=context,
         )
         self.problems = list(dict.fromkeys([*self.problems, *self._memory.problem_log.met]))
         return turn

@@ -61,6 +61,7 @@ DOCUMENTED: dict[str, str] = {
     "loader.load": "LoadedProvider",
     "manager.manager": "ProviderHealth RecallResult",
     "outbox.rows": "DELIVERED_ROW Row TRACE_CONTEXT",
+    "outbox.store": "LINE_TRIGGERS",
     "sessions.session_store": "SessionStore",
     "sessions.records": "CompletedTurn Mark Order PROGRAM_SOURCES Relation State StoredMessage StoredSession calls_as_text "
     "local_time meta_key read_meta sqlite_text text_of turn_of_ref turn_ref",
@@ -68,7 +69,7 @@ DOCUMENTED: dict[str, str] = {
     "turn_recall": "BegunTurn RecallHit RecallReport render_notes",
     "stopping": "current_stop stopped stopped_by wait_unless_stopped",
     # Engines and indexes. An engine has a search index, and may have the notes and the vectors.
-    "storage.leases": "Lease create_claims drop_expired",
+    "storage.leases": "COMPRESSION_PREFIX LEASE_S Lease SESSION_PREFIX drop_expired lease_holders",
     "storage.moved": "MARK_PREFIX MOVED_REMEDY MOVED_WORDS StoreMark read_mark refuse_marked",
     "curated.note_places": "NoteEngine NotePlaces note_places owner_of_folder",
     "curated.project": "FolderKey KeyFile KnownKeys Repository",
@@ -79,10 +80,11 @@ DOCUMENTED: dict[str, str] = {
     "run_callbacks",
     "sessions.search.protocol": "CHANGES_KEY Coverage DIMENSION_KEY HAS_TEXT INT8_SCALE LAST_ID_KEY MAX_NEAREST MIN_COVERAGE "
     "Nearness OtherModel PROGRESS_KEY SearchEngine SearchIndex Surroundings Vector VectorIndex VectorStore",
-    "sessions.search.reader": "ClosestMessages CommonMatch IndexReader IndexRequest IndexRow MAX_LEAVES MAX_TURN_ROWS Postings "
+    "sessions.search.reader": "ClosestMessages CommonMatch IndexReader IndexRequest IndexRow MAX_TURN_ROWS Postings "
     "ScopeFacts windows_around",
     "sessions.search.filters": "Condition Filters message_condition session_condition",
-    "sessions.search.match": "Match Phrase is_bounded kind_of",
+    "sessions.search.texts": "terms_of terms_of_row",
+    "sessions.search.match": "Match Phrase Syntax condition_sql expression_of",
 }
 """Names with a page in the reference, by module. A release note says when one changes."""
 
@@ -103,7 +105,7 @@ NAMES: dict[str, str] = {
     "postgresql": "curated.journal.CHANGES curated.journal.EVENTS curated.journal.NoteJournal curated.journal.journal_database "
     "curated.origins.newest_origins outbox.recovery.outbox_of_home sessions.maintenance.exclusive "
     "sessions.records.MEMORY_TOOLS sessions.schema.MAY_BE_LOWER sessions.search.index "
-    "sessions.search.texts.readable_calls storage.chain.append_event storage.inventory.Inventory "
+    "storage.chain.append_event storage.inventory.Inventory "
     "storage.inventory.NOTE_STORES storage.inventory.ORIGINS storage.inventory.remove_from_inventory "
     "storage.sqlite.database_files",
     "semantic": "sessions.search.index.note_change",

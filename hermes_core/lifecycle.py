@@ -321,12 +321,12 @@ class MemorySessions:
             prompt = self.system_prompt(session)
             if self.sessions.get_session(session.id) is not None:
                 prompt = self.sessions.meta.freeze_memory_prompt(session.id, prompt, replaces=stored)
-        return self.manager.freeze_system_prompt(session, prompt)
+        return self.manager.prompts.freeze(session, prompt)
 
     def _prompt_of(self, session: Session) -> str | None:
         """Return the frozen prompt of a session, of this process or as it is stored; None if there is none."""
-        if self.manager.has_frozen_prompt(session):
-            return self.manager.frozen_system_prompt(session)
+        if (frozen := self.manager.prompts.get(session)) is not None:
+            return frozen
         stored = self.problem_log.read("prompts", lambda: self.sessions.meta.memory_prompt(session.id), None)
         if stored is not None:
             return stored

@@ -38,6 +38,7 @@ from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.composite import ALL_KINDS, WriteKind, routes_of
 from hermes_core.manager.manager import MemoryManager
+from hermes_core.manager.plugins import vet_observer
 from hermes_core.origins import OriginLedger
 from hermes_core.outbox.recovery import outbox_of_home
 from hermes_core.problems import ProblemLog
@@ -156,9 +157,7 @@ class Memory(MemoryTurns):
         self._members, load_errors = _routes(self.selected, config)
         self.selected_providers = tuple(self._members)
         self._control = LoadControl.of(config.providers)
-        installed, observer_problems = load_observers(
-            self._control, self._entry_points, MemoryManager.vet_observer
-        )
+        installed, observer_problems = load_observers(self._control, self._entry_points, vet_observer)
         source, self.telemetry_problem = _telemetry_of(telemetry, config.telemetry, self.extensions)
         self.tracer = None if source is None else source.tracer_of(home.profile, lambda: self._external)
         self.manager = MemoryManager(
@@ -178,7 +177,7 @@ class Memory(MemoryTurns):
             self.sessions.database,
             NoteSettings.of(home, config),
             NoteHooks(
-                self.manager.filter_write,
+                self.manager.observers.filter_write,
                 self.manager.suppresses_local_writes,
                 self.manager.on_memory_write,
                 lambda: self._external if self._taken else self.selected,

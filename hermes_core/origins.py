@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from hermes_core.config.keys import TRUSTED_TOOLS
@@ -14,9 +15,10 @@ from hermes_core.curated.tool import MEMORY_SCHEMA
 from hermes_core.errors import SessionError
 from hermes_core.problems import ProblemLog
 from hermes_core.safety.origin import RANKS, Reading, current_reading, lowest, may_command, report_result
-from hermes_core.sessions.open_turns import OpenTurnStore, StoredOpenTurn
-from hermes_core.sessions.records import StoredMessage, text_of
+from hermes_core.sessions.open_turns import OpenTurnStore
+from hermes_core.sessions.records import StoredMessage, StoredOpenTurn, text_of
 from hermes_core.sessions.session_store import SessionStore
+from hermes_core.sessions.turn_store import TurnContext
 from hermes_core.turn_recall import BegunTurn
 
 Value = TypeVar("Value")
@@ -92,8 +94,9 @@ class OriginLedger:
 
         A host whose model reads other texts before it calls a tool adds them with `OpenTurn.add`. `session` is a result of `Memory.complete`.
         """
-        ask = self._sessions.turns.ask_context(session.id, session.owner, origin=True)
-        stored = self._problem_log.read("origins", lambda: ask().origin, "import")
+        context = partial(self._sessions.turns.context, session.id, session.owner, origin=True)
+        unread = TurnContext(session.id, origin="import")
+        stored = self._problem_log.read("origins", context, unread).origin
         origins: list[str] = [author_origin(session), stored, self._returned.get(session.id, "person")]
         said: list[str] = []
         if begun := self._begun.get(session.id):

@@ -68,11 +68,11 @@ class MemoryTurns(MemorySessions):
     def __init__(self) -> None:
         super().__init__()
         self._updates = NoteUpdates()
-        self._past = SessionRecall(self.sessions, self.config, self.manager.filter_recall)
+        self._past = SessionRecall(self.sessions, self.config, self.manager.observers.filter_recall)
         self._search = SessionSearchTool(self.sessions if self.config.sessions.search_enabled else None)
 
     def read_turn_start(
-        self, session: Session, *, title: str, recent: int, expired_before: float
+        self, session: Session, *, title: str, recent: int, expired_before: float, turn_id: str
     ) -> tuple[Session, TurnContext | None]:
         """Return the session with its owner, and what a turn needs of it; None if something of it must be stored first.
 
@@ -82,18 +82,19 @@ class MemoryTurns(MemorySessions):
             title: Title that the session must have; "" for any.
             recent: Number of latest messages to read.
             expired_before: Time in epoch seconds before which an unfinished turn has expired.
+            turn_id: Id of an unfinished turn that may be continued; "" for none.
         """
         session = self._with_owner(session)
-        ask = self.sessions.turns.ask_context(
-            session.id,
-            session.owner,
-            lineage=True,
-            recent=recent,
-            setting=SHARED_NOTES_KEY,
-            expired_before=expired_before,
-        )
         try:
-            start = ask()
+            start = self.sessions.turns.context(
+                session.id,
+                session.owner,
+                lineage=True,
+                recent=recent,
+                setting=SHARED_NOTES_KEY,
+                expired_before=expired_before,
+                turn_id=turn_id,
+            )
         except StorageError:  # each of the reads of its own reports what can't be read
             return session, None
         fields = {
@@ -165,7 +166,7 @@ class MemoryTurns(MemorySessions):
         if start is None:
             start = self.problem_log.read(
                 "turns so far",
-                self.sessions.turns.ask_context(session.id, session.owner, lineage=True),
+                partial(self.sessions.turns.context, session.id, session.owner, lineage=True),
                 TurnContext(session.id, lineage=frozenset([session.id])),
             )
             session = self._with_id(session, start.session_id)
@@ -174,7 +175,7 @@ class MemoryTurns(MemorySessions):
         speaker = message_origin(session, author, origin)
         query = self._query(text_of(text), recent, self._now(session) if at is None else at)
         number = start.last_number + 1 if begins_turn else None
-        pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
+        pending = self.manager.prefetch.ask(query, session, turn_number=number, author=author)
         return BegunTurn(query, session, pending, not start.last_number, time.time(), speaker, start.lineage)
 
     @traced
@@ -182,23 +183,25 @@ class MemoryTurns(MemorySessions):
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
         query, session = pending.query, pending.session
         stored = self.curated.of(session).read()
-        recall = self.manager.collect_recall(pending.take_calls())
-        prompt = self.manager.frozen_system_prompt(session)
-        seen = SeenTexts([prompt, *map(itemgetter("content"), query.recent)])
+        answered = self.manager.prefetch.collect(pending.take_calls())
+        prompt = self.manager.prompts.get(session) or ""
         notes, updates, pending.updates = self._notes_of_turn(pending, stored)
-        seen.add(map(attrgetter("entry"), notes))
-        answered, recall = recall, seen.without_repeats(recall)
+        seen = SeenTexts(
+            [prompt, *map(itemgetter("content"), query.recent), *map(attrgetter("entry"), notes)]
+        )
+        recall = seen.without_repeats(answered)
         past = self.problem_log.read(
             "past sessions", partial(self._past.for_turn, query, session, seen, pending.lineage), Recall()
         )
+        recalled = recall.contexts
         parts = [
             (NOTES_LABEL, render_notes(notes)),
             (UPDATES_LABEL, updates),
-            *recall.contexts,
+            *recalled,
             (SESSIONS_LABEL, past.render()),
         ]
         origins = [note.origin.origin for note in notes] + [item.origin for item in past.items]
-        pending.origin = lowest([*origins, "provider"] if recall.contexts else origins)
+        pending.origin = lowest([*origins, "provider"] if recalled else origins)
         pending.record = recall_record(prompt, answered, recall, notes, past, seen.left_out)
         self.origins.begin(pending)
         # In the first turn of a session only: it looks through the home, or asks a server.
@@ -253,7 +256,7 @@ class MemoryTurns(MemorySessions):
             author: Name of the person, if several people speak in the session.
             origin: Origin of the message, if no person of the session wrote it; default: as `begin_turn` got it.
             recalled_origin: The lowest origin of the turn's recall, if another process began the turn.
-            context: Result of `TurnStore.ask_context` with the origin for this turn; None to read it.
+            context: Result of `TurnStore.context` with the origin for this turn; None to read it.
 
         Raises:
             SessionError: A turn with this id belongs to another session, or was rewound.
@@ -261,7 +264,7 @@ class MemoryTurns(MemorySessions):
         """
         session = self._with_owner(session)
         if context is None:
-            context = self.sessions.turns.ask_context(session.id, session.owner, origin=True)()
+            context = self.sessions.turns.context(session.id, session.owner, origin=True)
         session = self._with_id(session, context.session_id)
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
@@ -291,8 +294,8 @@ class MemoryTurns(MemorySessions):
         self.origins.finish(session, stored)  # a turn that could not be stored may be stored by another call
         if self.sessions.database.kind == "sqlite":
             self.inventory.add(self.home.state_db)
-        if warm and self.manager.prepares_recall:
-            self.manager.queue_prefetch_all(self._query(question, stored, self._now(session)), session)
+        if warm and self.manager.prefetch.prepares:
+            self.manager.prefetch.warm(self._query(question, stored, self._now(session)), session)
         return turn
 
     def _store_turn(
@@ -303,19 +306,20 @@ class MemoryTurns(MemorySessions):
         If the turn was stored before, return it with its number of then.
         """
         # Before the transaction: redaction takes time, and other writers wait for the lock.
-        row = self.manager.turn_row(turn, session)
+        row = self.manager.writes.turn_row(turn, session)
         puts: dict[str, Statement] = {}
 
         def statements_of(number: int) -> list[Statement]:
             nonlocal puts
-            puts = self.manager.put_statements(numbered(number), session)
+            if row is not None:
+                puts = self.manager.writes.put_statements(session, numbered(row, number))
             if record is None:
                 return [*puts.values()]
             return [*puts.values(), *record_statements(turn.id, session.owner, turn.at, record)]
 
-        def numbered(number: int) -> NewRow | None:
+        def numbered(row: NewRow, number: int) -> NewRow:
             # Another program may have stored a turn of this session since its last number was read.
-            return row if row is None or number == turn.number else with_turn_number(row, number)
+            return row if number == turn.number else with_turn_number(row, number)
 
         stored: list[AppendedTurn] = []
         self.sessions.append_turn(
@@ -332,9 +336,11 @@ class MemoryTurns(MemorySessions):
         (appended,) = stored
         if appended.results is not None and all(appended.results[: len(puts)]):
             self.problem_log.failures.pop("outbox", None)
-            self.manager.wake(puts)
-        else:  # the turn or its row was stored before, or the outbox is full
-            self.problem_log.enqueue(partial(self.manager.put, numbered(appended.number), session))
+            for provider in puts:
+                self.manager.outbox.on_row(provider)
+        elif row is not None:  # the turn or its row was stored before, or the outbox is full
+            row = numbered(row, appended.number)
+            self.problem_log.enqueue(partial(self.manager.writes.put, session, row))
         return dataclasses.replace(turn, number=appended.number)
 
     def _lower_notes(self, session: Session, messages: Sequence[Mapping[str, Any]], begun: BegunTurn) -> None:
@@ -511,7 +517,7 @@ class MemoryTurns(MemorySessions):
         hits = [RecallHit("memory", True, entry) for entry in entries]
         hits += [RecallHit("memory", True, note.entry, origin=note.origin.origin) for note in data]
         most = result_count(query.text) if limit is None else limit
-        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(calls)), most)
+        hits += provider_hits(seen.without_repeats(self.manager.prefetch.collect(calls)), most)
         if self.config.sessions.search_enabled:
             hits += self.problem_log.read(
                 "past sessions", lambda: self._past.hits(query, session, limit, seen, since, until), []

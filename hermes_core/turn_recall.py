@@ -27,8 +27,7 @@ from hermes_core.recall.amounts import FACT_RESULTS, LIST_RESULTS, result_count
 from hermes_core.recall.tokens import count_tokens, dense_runs, grams, is_stop_word, words
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
 from hermes_core.safety.origin import in_scope, lowest
-from hermes_core.sessions.open_turns import StoredOpenTurn
-from hermes_core.sessions.records import SearchHit, local_time
+from hermes_core.sessions.records import SearchHit, StoredOpenTurn, local_time
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import (
     MAX_ITEMS,
@@ -174,10 +173,6 @@ class SeenTexts:
                 parts.append(part._replace(recall=fresh))
         return recall._replace(parts=tuple(parts))
 
-    def add(self, texts: Iterable[str]) -> None:
-        """Add texts that the model sees."""
-        self._texts += map(_comparable, texts)
-
     def add_new(self, items: Iterable[RecallItem]) -> tuple[RecallItem, ...]:
         """Return the items whose text the model does not see yet. Add their texts to the seen ones."""
         new = []
@@ -321,17 +316,18 @@ class SessionRecall:
                 if room < 0:
                     continue
             chosen.append(hit)
-        recall = self._filter_recall(
-            Recall(seen.add_new(_item(hit, in_scope(hit.origin, user)) for hit in chosen)), session
-        )
+        items = seen.add_new([_item(hit, in_scope(hit.origin, user)) for hit in chosen])
+        if not items:
+            return Recall()
+        recall = self._filter_recall(Recall(items), session)
         if isinstance(recall, Refused):
             seen.left_out.append(f"recall of past sessions was left out: {recall.reason}")
             return Recall()
         # The model reads the newest of several statements of one matter last.
         newest = {hit.newer for hit in chosen}
         cut = cut_to_budget(recall, query.budget)
-        items = sorted(cut.items, key=lambda item: item.message_id in newest)
-        return dataclasses.replace(cut, items=tuple(items))
+        ordered = sorted(cut.items, key=lambda item: item.message_id in newest)
+        return dataclasses.replace(cut, items=tuple(ordered))
 
     def hits(
         self,

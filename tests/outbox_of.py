@@ -51,15 +51,16 @@ def outbox_of(home: HermesHome, **options: Any) -> Iterator[Outbox]:
 
 
 def end_pauses(home: HermesHome) -> None:
-    """Let what waits be sent at once: pauses after failed tries, and leases of programs that were killed.
+    """Let what waits be sent at once: end the pauses after failed tries, and the leases of programs that were killed."""
+    with outbox_of(home) as outbox:
+        end_leases(outbox)
+        outbox.database.execute("UPDATE outbox_lines SET ready_at = 0")
+        outbox.database.execute("UPDATE leases SET until = 0")
 
-    In files both end with the process; on a server they end by time.
-    """
-    if ON_POSTGRES:
-        with contextlib.closing(sessions_of(home)) as sessions:
-            sessions.database.execute(
-                "UPDATE outbox_lines SET ready_at = now(), until = now() - make_interval(secs => 1)"
-            )
+
+def end_leases(outbox: Outbox) -> None:
+    """Let the leases on rows of an outbox end, as if their time had passed."""
+    outbox.database.execute("UPDATE outbox_lines SET until = 0")
 
 
 def manager_outbox(home: HermesHome, **options: Any) -> Outbox:

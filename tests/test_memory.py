@@ -280,7 +280,7 @@ def test_a_turn_and_its_row_are_one_commit(hermes_home: HermesHome, monkeypatch:
     with open_memory(hermes_home, provider=Elephant()) as memory:
         session = memory.start_session(user_id="ann", platform="chat")
         with monkeypatch.context() as broken:
-            broken.setattr(memory.manager, "put_statements", lambda *_: faulty)
+            broken.setattr(memory.manager.writes, "put_statements", lambda *_: faulty)
             with pytest.raises(memory.sessions.database.value_errors):
                 say(memory, session, "remember me")
         assert memory.sessions.get_messages(session.id) == []
@@ -1166,7 +1166,7 @@ def test_a_damaged_search_index_keeps_no_turn_out(hermes_home: HermesHome) -> No
         session = memory.start_session("s")
         for number in range(300):
             memory.end_turn(session, f"kumquat{number}", "noted", turn_id=f"t{number}")
-    damage(hermes_home.state_db, "messages_fts_", "messages_grams_")
+    damage(hermes_home.state_db, "messages_fts_")
     with open_memory(hermes_home) as memory:
         session = memory.start_session("s")
         memory.begin_turn(session, "kumquat7")

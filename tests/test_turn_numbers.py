@@ -76,7 +76,7 @@ def sent_numbers(memory: Memory) -> dict[str, int]:
 
 def interrupt(memory: Memory, monkeypatch: pytest.MonkeyPatch, other: Any) -> None:
     """Call `other` once, when the next turn of `memory` has its number and is not stored yet."""
-    turn_row = memory.manager.turn_row
+    turn_row = memory.manager.writes.turn_row
     calls = [other]
 
     def interrupted(turn: Turn, session: Session) -> Any:
@@ -85,7 +85,7 @@ def interrupt(memory: Memory, monkeypatch: pytest.MonkeyPatch, other: Any) -> No
             calls.pop()()
         return row
 
-    monkeypatch.setattr(memory.manager, "turn_row", interrupted)
+    monkeypatch.setattr(memory.manager.writes, "turn_row", interrupted)
 
 
 def test_a_turn_whose_number_was_taken_meanwhile_gets_the_next(

@@ -308,6 +308,7 @@ def _status_rows(report: Status) -> Iterator[tuple[object, ...]]:
     oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
     pending = "can't be read" if box.waiting is None else f"{box.waiting} waiting{oldest}"
     yield "outbox", pending, counted(box.dead_letters, "dead letter") if box.dead_letters else ""
+    yield from (("lease", lease.name, lease.remark) for lease in report.leases)
     if "sessions" in stored:
         search = f"by meaning: {stored['by_meaning']}" if stored["search_enabled"] else "search is off"
         there = f"{counted(stored['sessions'], 'session')}, {counted(stored['messages'], 'message')}"

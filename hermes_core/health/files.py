@@ -33,8 +33,6 @@ LOCK_TIMEOUT_S = 1.0
 # A younger temporary file or lock may belong to a write that is in progress.
 ABANDONED_AFTER_S = 3600.0
 
-_OUTBOX_LOCK = "outbox."
-
 _FIX_REMOVES = "hermes-memory doctor --fix removes it"
 
 
@@ -160,11 +158,8 @@ def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
         lock.acquire()
     except Timeout:
         owner = holder(path)
-        if path.name.startswith(_OUTBOX_LOCK):
-            yield Finding(what, "note", f"{owner or 'another process'} delivers writes")
-        else:
-            held = f"{owner or 'another process'} has held it for more than {LOCK_TIMEOUT_S:g} s"
-            yield failed(what, held, stop_remedy(owner))
+        held = f"{owner or 'another process'} has held it for more than {LOCK_TIMEOUT_S:g} s"
+        yield failed(what, held, stop_remedy(owner))
     except OSError as exc:
         remedy = f"hermes-memory doctor --fix, or remove {str(path)!r}"
         detail = f"it can't be taken: {exc.strerror or exc}"
@@ -222,7 +217,7 @@ def _left_behind(home: HermesHome) -> Iterator[Finding]:
 
 
 def _stale(lock: Path) -> bool:
-    if lock.name.startswith(_OUTBOX_LOCK) or lock.with_suffix("").exists():
+    if lock.with_suffix("").exists():
         return False
     return time.time() - lock.stat().st_mtime > ABANDONED_AFTER_S
 

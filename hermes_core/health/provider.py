@@ -28,6 +28,7 @@ from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.stats import START_HOOKS, HookHealth, ProviderHealth
 from hermes_core.memory import Memory
+from hermes_core.outbox.lines import delivery_holders
 from hermes_core.outbox.store import Backlog
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.terminal import counted
@@ -225,20 +226,22 @@ def examine_outbox(memory: Memory) -> Iterator[Finding]:
     if not outbox.exists:
         yield Finding("outbox", "ok", "nothing was ever to be sent")
         return
-    backlogs = outbox.backlogs()
+    backlogs, holders = outbox.backlogs(), delivery_holders(outbox)
     active = [health.name for name in memory.selected_providers if (health := selected_health(memory, name))]
     for name, backlog in backlogs.items():
-        yield _backlog(name, backlog, outbox.refused(name), name in (*active, *memory.selected_providers))
+        others = [str(holder) for holder in holders.get(name, ()) if not holder.is_own]
+        is_active = name in (*active, *memory.selected_providers)
+        yield _backlog(name, backlog, outbox.refused(name), others, active=is_active)
     if not backlogs:
         settled = max((at for name in active if (at := outbox.last_settled(name))), default=None)
         when = f", last write taken {age(max(0.0, time.time() - settled))} ago" if settled else ""
         yield Finding("outbox", "ok", f"nothing waits{when}")
 
 
-def _backlog(name: str, backlog: Backlog, refused: int, active: bool) -> Finding:
+def _backlog(name: str, backlog: Backlog, refused: int, holders: list[str], *, active: bool) -> Finding:
     what = f"outbox for {name}"
     oldest = f", the oldest for {age(backlog.oldest_age)}" if backlog.oldest_age is not None else ""
-    waiting = f"{counted(backlog.depth, 'write waits', 'writes wait')}{oldest}"
+    waiting = "; ".join((f"{counted(backlog.depth, 'write waits', 'writes wait')}{oldest}", *holders))
     if backlog.dead_letters:
         dead = counted(backlog.dead_letters, "write is a dead letter", "writes are dead letters")
         remedy = "hermes-memory outbox list says why; then hermes-memory outbox retry, or delete"

@@ -37,9 +37,9 @@ from hermes_core.home import HermesHome
 from hermes_core.loader.discover import ProviderEntry
 from hermes_core.manager.stats import ProviderHealth
 from hermes_core.memory import Memory, open_memory
+from hermes_core.outbox.lines import delivery_holders
 from hermes_core.safety.redact import redact
-
-"""Key in `state_meta`: the number of notes of a version without origins that a status has named."""
+from hermes_core.storage.leases import COMPRESSION_PREFIX, SESSION_PREFIX, lease_holders
 
 
 class StoreStatus(Struct, frozen=True):
@@ -64,6 +64,26 @@ class OutboxStatus(Struct, frozen=True):
     waiting: int | None = 0
     dead_letters: int | None = 0
     oldest_age_s: float | None = None
+
+
+class LeaseStatus(Struct, frozen=True):
+    """A lease of another program.
+
+    Attributes:
+        name: "delivery to PROVIDER", "session ID" or "compression of session ID".
+        host: Name of the machine of the program that has it.
+        process: Id of that program.
+        ended: True if that program is known to have ended, so that the next one waits for the end of its lease.
+        seconds: Seconds until the lease ends, if the program does not extend it.
+        remark: A sentence about all of this.
+    """
+
+    name: str
+    host: str
+    process: int
+    ended: bool
+    seconds: float
+    remark: str
 
 
 class IdentityStatus(Struct, frozen=True):
@@ -132,6 +152,7 @@ class Status(Struct, frozen=True):
     selected: ProviderStatus | None = None
     members: tuple[ProviderStatus, ...] = ()
     outbox: OutboxStatus = OutboxStatus()
+    leases: tuple[LeaseStatus, ...] = ()
     sessions: Mapping[str, Any] = field(default_factory=dict)
     health: tuple[ProviderHealth, ...] = ()
     installed: tuple[ProviderEntry, ...] = ()
@@ -166,6 +187,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         *memory.extensions.findings(Finding, memory.home.path, memory.config, trial=False),
     ]
     outbox = OutboxStatus(None, None)
+    leases: tuple[LeaseStatus, ...] = ()
     sessions: dict[str, Any] = {"search_enabled": memory.config.sessions.search_enabled}
     if "state.db" not in unusable_names:
         try:
@@ -175,7 +197,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         else:  # the outbox stands in the same file, whose fault is said once
             findings += run_check("outbox", lambda: examine_outbox(memory))
             with contextlib.suppress(StorageError):  # `examine_outbox` tells
-                outbox = _outbox(memory)
+                outbox, leases = _outbox(memory), tuple(_leases(memory))
     problems, notes = memory.problems(), memory.curated.read()
     providers = tuple(_provider(memory, name, entries) for name in memory.selected_providers)
     untold = [one for one in findings if not any(one.detail in text for text in problems)]
@@ -190,6 +212,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         next(iter(providers), None),
         providers if memory.selected == COMPOSITE else (),
         outbox,
+        leases,
         sessions,
         memory.manager.health(),
         tuple(entries),
@@ -265,7 +288,28 @@ def _outbox(memory: Memory) -> OutboxStatus:
     kept = sum(pending_writes(memory, name) for name in memory.selected_providers)
     if not outbox.exists:
         return OutboxStatus(kept)
-    return OutboxStatus(outbox.depth + kept, len(outbox.dead_letters()), outbox.oldest_age)
+    backlogs = outbox.backlogs().values()
+    return OutboxStatus(
+        sum(backlog.depth for backlog in backlogs) + kept,
+        sum(backlog.dead_letters for backlog in backlogs),
+        max((backlog.oldest_age for backlog in backlogs if backlog.oldest_age is not None), default=None),
+    )
+
+
+def _leases(memory: Memory) -> Iterator[LeaseStatus]:
+    """Yield the leases of other programs on deliveries and sessions."""
+    holders = [
+        (f"delivery to {provider}", holder)
+        for provider, several in delivery_holders(memory.manager.outbox).items()
+        for holder in several
+    ]
+    for name, holder in lease_holders(memory.sessions.database).items():
+        for prefix, words in ((SESSION_PREFIX, "session "), (COMPRESSION_PREFIX, "compression of session ")):
+            if name.startswith(prefix):
+                holders.append((f"{words}{name.removeprefix(prefix)}", holder))
+    for name, one in holders:
+        if not one.is_own:
+            yield LeaseStatus(name, one.host, one.process, one.has_ended, one.seconds, str(one))
 
 
 def _last_taken(memory: Memory, provider: str) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import json
@@ -12,7 +11,6 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,8 +22,6 @@ from hermes_core.contract.values import (
     MemoryWrite,
     Message,
     Query,
-    Recall,
-    Refused,
     Session,
     SessionSwitch,
     ToolCall,
@@ -36,30 +32,21 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.call import ABSENT, CallResult
 from hermes_core.manager.composite import WriteKind, takes
 from hermes_core.manager.observers import Listener, Observers
-from hermes_core.manager.plugins import Monitor, register_observers, wrapping
-from hermes_core.manager.prefetch import PendingRecall, Prefetch, RecallPart, RecallResult, fuse_recall
+from hermes_core.manager.plugins import Monitor, wrapping
+from hermes_core.manager.prefetch import Prefetch, RecallPart, RecallResult
+from hermes_core.manager.prompts import SystemPrompts, joined_texts
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, ProviderHealth
 from hermes_core.manager.worker import PendingCall
 from hermes_core.manager.writes import NO_PROVIDERS, Writes
 from hermes_core.outbox.recovery import open_outbox
-from hermes_core.outbox.rows import NewRow, Transcripts, encode, encode_end, plain
+from hermes_core.outbox.rows import Transcripts, encode, encode_end, plain
 from hermes_core.outbox.store import Outbox
-from hermes_core.safety.fence import clean_result, sanitize_context, without_context
+from hermes_core.safety.fence import clean_result, without_context
 from hermes_core.safety.redact import redact_value
-from hermes_core.safety.templates import without_turns
-from hermes_core.stopping import stopped
-from hermes_core.storage.engine import Statement
 from hermes_core.tracing import Tracer, traced
 
 log = logging.getLogger(__name__)
-
-# Characters that a provider may put into a prompt at once, as its block or for a summary: about 8,000
-# tokens.
-MAX_PROMPT_CHARS = 32_000
-
-# Sessions whose system prompt is kept frozen, a few kilobytes each.
-MAX_FROZEN_PROMPTS = 4096
 
 __all__ = ["MemoryManager", "ProviderHealth", "RecallPart", "RecallResult"]
 
@@ -68,6 +55,13 @@ class MemoryManager:
     """Manager of the providers of one home.
 
     It lives as long as the process, and threads, agents and sessions may share it.
+
+    Attributes:
+        outbox: The outbox of the writes.
+        observers: The observers.
+        writes: The storage and delivery of writes.
+        prefetch: The recall of the providers.
+        prompts: The texts of the providers for system prompts.
 
     Args:
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
@@ -127,14 +121,14 @@ class MemoryManager:
             refuse_local,
         )
         listeners = [Listener(on_event)] if on_event else []
-        self._observers = Observers([*observers, *listeners], self._config)
+        self.observers = Observers([*observers, *listeners], self._config)
         self._registry = ProviderRegistry(self._config)
         self._owns_outbox = outbox is None
         self.outbox = outbox if outbox is not None else open_outbox(home, wall=wall)
-        self._writes = Writes(self.outbox, home.path, self._registry, self._config, transcripts, selected)
-        self._prefetch = Prefetch(self._config)
-        self._prompts: OrderedDict[tuple[str, str], str] = OrderedDict()
-        # Guards the prompts, and lets one caller shut down.
+        self.writes = Writes(self.outbox, self._registry, self._config, transcripts, selected)
+        self.prefetch = Prefetch(self._config, self._registry, self.observers)
+        self.prompts = SystemPrompts(self._registry)
+        # Lets one caller shut down.
         self._lock = threading.Lock()
         self._shut_down = False
         self._process = os.getpid()
@@ -221,13 +215,9 @@ class MemoryManager:
             *self._registry.refused.values(),
         )
 
-    def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager within which `problems` looks into an outbox on a server at most once."""
-        return self._writes.reading()
-
     def problems(self) -> list[str]:
         """Return a sentence for each provider that is degraded, failed or unavailable, and for each malformed tool."""
-        conditions = list(map(self._condition_of, self._registry.handles))
+        conditions = list(map(self.writes.health, self._registry.handles))
         sentences = []
         for health in (*conditions, *self._registry.refused.values()):
             if health.state in ("degraded", "failed", "unavailable"):
@@ -254,7 +244,7 @@ class MemoryManager:
             instance.start(session)
         for instance in instances:
             instance.wait_started(self._config.start_wait if wait is None else wait)
-        self._writes.resume()
+        self.writes.resume()
 
     def build_system_prompt(self, session: Session) -> str:
         """Return the blocks of all providers for the system prompt, joined by a blank line.
@@ -262,30 +252,12 @@ class MemoryManager:
         The first call for a session freezes the text, and later calls for this session return the same text.
         """
         session = self._complete(session)
-        with self._lock:
-            frozen = self._prompts.get((session.id, session.owner))
-        if frozen is not None:
-            return frozen
-        return self._freeze(session, self._blocks(session), replace=False)
-
-    def frozen_system_prompt(self, session: Session) -> str:
-        """Return the text that `build_system_prompt` froze for this session; "" if there is none yet."""
-        with self._lock:
-            return self._prompts.get((session.id, session.owner), "")
-
-    def has_frozen_prompt(self, session: Session) -> bool:
-        """Return True if `build_system_prompt` froze a text for this session in this process, also an empty one."""
-        with self._lock:
-            return (session.id, session.owner) in self._prompts
-
-    def freeze_system_prompt(self, session: Session, prompt: str) -> str:
-        """Freeze the stored prompt of a session that another process began, and return it."""
-        return self._freeze(self._complete(session), prompt, replace=True)
+        frozen = self.prompts.get(session)
+        return self.prompts.build(session, replace=False) if frozen is None else frozen
 
     def rebuild_system_prompt(self, session: Session) -> str:
         """Ask the providers for new blocks, after a compression for instance. Freeze the new text and return it."""
-        session = self._complete(session)
-        return self._freeze(session, self._blocks(session), replace=True)
+        return self.prompts.build(self._complete(session), replace=True)
 
     def get_all_tool_schemas(self) -> list[dict[str, Any]]:
         """Return the tools of all providers, as `{"name", "description", "parameters"}`."""
@@ -319,37 +291,14 @@ class MemoryManager:
                 before `prefetch`, and both go to the worker of the provider in one step.
             author: Who wrote the message, for `on_turn_start`.
         """
-        return self.collect_recall(self.ask_recall(query, session, turn_number=turn_number, author=author))
-
-    def ask_recall(
-        self, query: Query, session: Session, *, turn_number: int | None = None, author: str = ""
-    ) -> PendingRecall:
-        """Ask all providers for recall as `prefetch_all` does, and do not wait for it."""
-        session, query = self._complete(session), self._clean_query(query)
-        start: dict[str, Any] | None = None
-        if turn_number is not None:
-            start = {"turn_number": turn_number, "message": query.text, "session": session, "author": author}
-        return self._prefetch.ask(self._registry.handles, query, session, start)
-
-    def collect_recall(self, pending: PendingRecall) -> RecallResult:
-        """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
-        parts = self._prefetch.collect(pending)
-        if self._observers.filter_recalls:
-            parts = [self._filtered(part, pending.session) if part.recall else part for part in parts]
-        if len(parts) > 1:
-            parts = fuse_recall(parts, pending.query.budget)
-        return RecallResult(tuple(parts), (time.monotonic() - pending.began) * 1000)
-
-    @property
-    def prepares_recall(self) -> bool:
-        """True if a provider has something to do in `queue_prefetch_all`."""
-        return any(map(self._prefetch.prepares, self._registry.handles))
+        session = self._complete(session)
+        return self.prefetch.collect(
+            self.prefetch.ask(query, session, turn_number=turn_number, author=author)
+        )
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the recall of the next turn in the background."""
-        session, clean = self._complete(session), self._clean_query(query)
-        for handle in filter(self._prefetch.prepares, self._registry.handles):
-            self._prefetch.warm(handle, clean, session)
+        self.prefetch.warm(query, self._complete(session))
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run a provider's tool and return the text for the model: a JSON object with `error` if it went wrong.
@@ -381,36 +330,9 @@ class MemoryManager:
         Raises:
             OutboxFull, DatabaseUnavailable: The turn could not be stored.
         """
-        self.put(self.turn_row(turn, session), session)
-
-    def turn_row(self, turn: Turn, session: Session) -> NewRow | None:
-        """Return the redacted outbox row of a turn; None if no provider takes turns.
-
-        Pass the row to `put` in the transaction that stores the turn itself, so that both are one commit; or run the
-        `put_statements` there.
-        """
         session = self._complete(session)
-        if not session.primary or not self._writes.recipients("sync_turn"):
-            return None
-        return encode("sync_turn", turn, session, self._redact)
-
-    def put(self, row: NewRow | None, session: Session) -> None:
-        """Store a row in the outbox, in the caller's transaction if one is open. Do nothing for None."""
-        session = self._complete(session)
-        if row is not None:
-            self._writes.put(session, row)
-
-    def put_statements(self, row: NewRow | None, session: Session) -> dict[str, Statement]:
-        """Return the statement that stores a row for each provider, by its name; {} for None.
-
-        A statement returns a row, unless the outbox has the row or no room for it. Call `wake` after the commit.
-        """
-        return {} if row is None else self._writes.put_statements(self._complete(session), row)
-
-    def wake(self, providers: Iterable[str]) -> None:
-        """Let the workers of these providers look for new rows."""
-        for name in providers:
-            self.outbox.on_row(name)
+        if (row := self.writes.turn_row(turn, session)) is not None:
+            self.writes.put(session, row)
 
     @traced
     def on_memory_write(self, write: MemoryWrite, session: Session) -> bool:
@@ -425,7 +347,7 @@ class MemoryManager:
             write = dataclasses.replace(
                 write, target="memory", metadata={**write.metadata, "target": write.target}
             )
-        taken = self._writes.put(session, encode("on_memory_write", write, session, self._redact))
+        taken = self.writes.put(session, encode("on_memory_write", write, session, self._redact))
         if not (write.performed or taken):
             raise OutboxError(
                 f"no memory provider stores what a session of kind {session.agent_context!r} writes",
@@ -437,29 +359,7 @@ class MemoryManager:
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Store the task and the result of a subagent in the outbox, for delivery in the background."""
         session = self._complete(session)
-        self._writes.put(session, encode("on_delegation", delegation, session, self._redact))
-
-    @staticmethod
-    def vet_observer(observer: object) -> None:
-        """Raise `ProviderInvalid` if `observer` can't be one of the `observers` of a manager."""
-        register_observers([observer])
-
-    def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
-        """Pass a change of the notes through the filters of the observers, before it happens.
-
-        Return the change, which a filter may have altered, or the refusal.
-        """
-        session = self._complete(session)
-        return self._observers.filter_write(write, session)
-
-    def filter_recall(self, recall: Recall, session: Session) -> Recall | Refused:
-        """Pass a recall that is from no provider through the filters of the observers, before it is fenced.
-
-        Return the recall, which a filter may have altered, or the refusal.
-        """
-        if not (recall and self._observers.filter_recalls):
-            return recall
-        return self._observers.filter_recall(recall, self._complete(session))
+        self.writes.put(session, encode("on_delegation", delegation, session, self._redact))
 
     def suppresses_local_writes(self, target: str) -> bool:
         """Return True if a provider keeps this target ("memory" or "user") in place of the local file."""
@@ -495,7 +395,7 @@ class MemoryManager:
             calls.append((handle, handle.instance(session).submit("on_pre_compress", arguments)))
         if require_checkpoint:
             _require_checkpoint(calls)
-        return _joined(calls)
+        return joined_texts(calls)
 
     @traced
     def on_session_end(
@@ -513,7 +413,7 @@ class MemoryManager:
         by_reference = self._transcripts is not None and (last_message_id is not None or messages is None)
         event = uuid.uuid4().hex if last_message_id is None else f"{session.id}:{last_message_id}"
         stored = None if by_reference else messages
-        self._writes.put(session, encode_end(event, session, reason, last_message_id, stored, self._redact))
+        self.writes.put(session, encode_end(event, session, reason, last_message_id, stored, self._redact))
 
     @traced
     def on_session_switch(self, switch: SessionSwitch) -> None:
@@ -526,8 +426,8 @@ class MemoryManager:
         them is asked too, when it is in use again. Call this in the transaction that changes the sessions.
         """
         switch = dataclasses.replace(switch, old=self._complete(switch.old), new=self._complete(switch.new))
-        self._prefetch.forget(switch.old.id)
-        self._writes.switch(switch)
+        self.prefetch.forget(switch.old.id)
+        self.writes.switch(switch)
 
     def forget_session(self, session_id: str) -> int:
         """Drop the prepared recall and the pending writes of a deleted session. Return the number of dropped writes.
@@ -535,17 +435,15 @@ class MemoryManager:
         A row that asks a provider to forget rewound turns stays. Call this in the transaction that deletes the
         session.
         """
-        self._prefetch.forget(session_id)
-        with self._lock:
-            for key in [key for key in self._prompts if key[0] == session_id]:
-                del self._prompts[key]
+        self.prefetch.forget(session_id)
+        self.prompts.forget(session_id)
         return self.outbox.drop_session(session_id)
 
     # --------------------------------------------------------------------- end
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until the providers have taken all writes. Return False if some stay in the outbox."""
-        return self._writes.flush(timeout)
+        return self.writes.flush(timeout)
 
     @property
     def closed(self) -> bool:
@@ -576,11 +474,11 @@ class MemoryManager:
         self.outbox.database.shorten_waits()
         try:
             # Undelivered writes are safe on disk; most of the time is left for the providers to shut down.
-            self._writes.flush_at_end(timeout / 5)
+            self.writes.flush_at_end(timeout / 5)
         except sqlite3.Error as exc:
             log.error("the outbox can't be read at the end: %s", exc)
         finally:  # also when Ctrl-C ends the wait for writes
-            self._writes.stop(timeout / 15)
+            self.writes.stop(timeout / 15)
             self._close_all(until)
 
     # ----------------------------------------------------------------- private
@@ -594,7 +492,7 @@ class MemoryManager:
                 log.warning("%s did not end in time and is left behind", instance.label)
         for handle in self._registry.external:
             handle.stats.report()
-        self._observers.stop(min(1.0, max(0.0, until - time.monotonic())))
+        self.observers.stop(min(1.0, max(0.0, until - time.monotonic())))
         if self._owns_outbox:
             self.outbox.close()
 
@@ -606,52 +504,14 @@ class MemoryManager:
         return session if session.home else dataclasses.replace(session, home=str(self.home.path))
 
     def _emit(self, kind: str, data: Mapping[str, Any]) -> None:
-        self._observers.emit(kind, data)
+        self.observers.emit(kind, data)
 
     def _clean(self, handle: ProviderHandle, value: Any) -> Any:
         return value if handle.builtin else self._redact(value)
 
-    def _clean_query(self, query: Query) -> Query:
-        recent = tuple(self._redact(plain(query.recent))) if query.recent else ()
-        text = self._redact(query.text)
-        if text == query.text and not recent:
-            return query
-        return dataclasses.replace(query, text=text, recent=recent)
-
-    def _blocks(self, session: Session) -> str:
-        calls = []
-        for handle in self._registry.implementing("system_prompt_block"):
-            instance = handle.instance(session, wait=True)
-            calls.append((handle, instance.submit("system_prompt_block", {"session": session})))
-        return _joined(calls, label=True)
-
-    def _freeze(self, session: Session, text: str, *, replace: bool) -> str:
-        if stopped():  # the wait for a provider was cut short, so its block may be missing
-            return text
-        with self._lock:
-            # By owner as well: before its first turn, two users may have a session of one id.
-            key = (session.id, session.owner)
-            if replace or key not in self._prompts:
-                self._prompts[key] = text
-            self._prompts.move_to_end(key)
-            if len(self._prompts) > MAX_FROZEN_PROMPTS:
-                self._prompts.popitem(last=False)
-            return self._prompts[key]
-
-    def _filtered(self, part: RecallPart, session: Session) -> RecallPart:
-        answer = self._observers.filter_recall(part.recall, session)
-        if isinstance(answer, Refused):
-            return part._replace(recall=Recall(), origin="none", reason=answer.reason)
-        return part._replace(recall=answer)
-
-    def _condition_of(self, handle: ProviderHandle) -> ProviderHealth:
-        """Return the health of a provider without its statistics, because computing those takes time."""
-        state, reason = handle.condition()
-        return self._writes.with_backlog(handle, ProviderHealth(handle.name, state, reason))
-
     def _health_of(self, handle: ProviderHandle) -> ProviderHealth:
         return dataclasses.replace(
-            self._condition_of(handle),
+            self.writes.health(handle),
             breakers={kind: breaker.state for kind, breaker in handle.stats.breakers.items()},
             last_error=handle.stats.last_error,
             warnings=tuple(handle.warnings),
@@ -685,35 +545,6 @@ def _require_checkpoint(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> 
             "no provider stores a checkpoint of the conversation",
             "choose one that does, or set agent.checkpoint_required to false",
         )
-
-
-def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]], *, label: bool = False) -> str:
-    """Wait for calls that return text for a prompt, and return their texts, joined by blank lines.
-
-    The person installed the provider, so that its text stays. Fences and turns in it are removed, and what the safety
-    scan finds is a warning.
-
-    Args:
-        label: True to begin each text of an external provider with its name.
-    """
-    texts = []
-    for handle, call in calls:
-        text = without_turns(call.wait().value or "").strip()
-        if not handle.builtin:
-            text = sanitize_context(text).strip()
-        if len(text) > MAX_PROMPT_CHARS and not handle.builtin:
-            log.warning(
-                "%s: %d characters for a prompt are cut to %d", handle.name, len(text), MAX_PROMPT_CHARS
-            )
-            text = text[:MAX_PROMPT_CHARS]
-        if label and not handle.builtin:
-            handle.warn_of_threats("prompt block", text)
-            for schema in handle.schemas:
-                handle.warn_of_threats(f"tool {schema['name']!r}", json.dumps(schema, ensure_ascii=False))
-        if text and label and not handle.builtin:
-            text = f"[The memory provider {handle.name} says:]\n{text}"
-        texts.append(text)
-    return "\n\n".join(filter(None, texts))
 
 
 def _error(message: str) -> str:

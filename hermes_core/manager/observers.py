@@ -44,7 +44,7 @@ class _Observer:
         self.name = name
         self.callers: dict[str, Callable[..., Any]] = {}
         self.wrapper_names: Mapping[CodeType, str] = {}
-        self._config = config
+        self._config, self._deadlines = config, config.deadlines_of()
         self._dropped = 0
         self._waiting = 0
         # Two workers, so that a slow `on_event` does not hold up the filters, for which a turn waits.
@@ -90,7 +90,7 @@ class _Observer:
         return PendingCall(
             hook,
             partial(self._run, hook, arguments),
-            self._config.deadline(hook),
+            self._deadlines[hook],
             on_late=on_end or ignore_result,
             background=on_end is not None,
         )
@@ -117,7 +117,7 @@ class Observers:
     """
 
     def __init__(self, observers: Sequence[object], config: ManagerConfig) -> None:
-        self._config = config
+        self._config, self._deadlines = config, config.deadlines_of()
         plugins = register_observers(observers, self._finish)
         self._by_hook: dict[str, list[_Observer]] = {hook: [] for hook in OBSERVER_HOOK_NAMES}
         self._all = {id(one): _Observer(type(one).__name__, config) for one in observers}
@@ -136,7 +136,7 @@ class Observers:
 
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
         coroutines: Coroutines = _running.coroutines
-        return coroutines.finish(coroutine, self._config.deadline(hook))
+        return coroutines.finish(coroutine, self._deadlines[hook])
 
     def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
         """Pass a change of the notes through all filters.

@@ -114,6 +114,11 @@ def register_observers(observers: Sequence[object], finish: Finish = _close) -> 
     return plugins
 
 
+def vet_observer(observer: object) -> None:
+    """Raise `ProviderInvalid` if `observer` can't be one of the `observers` of a manager."""
+    register_observers([observer])
+
+
 def implemented_hooks(plugins: pluggy.PluginManager, plugin: object) -> frozenset[str]:
     """Return the names of the hooks that `plugin` implements, without the hooks that it only wraps."""
     return frozenset(

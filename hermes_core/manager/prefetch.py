@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from hermes_core.contract.values import Query, Recall, RecallItem, Session
+from hermes_core.contract.values import Query, Recall, RecallItem, Refused, Session
 from hermes_core.manager.call import CallResult, Status
-from hermes_core.manager.providers import ProviderHandle, ProviderInstance
+from hermes_core.manager.observers import Observers
+from hermes_core.manager.providers import ProviderHandle, ProviderInstance, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, State
 from hermes_core.manager.worker import PendingCall
+from hermes_core.outbox.rows import plain
 from hermes_core.stopping import stopped, wait_unless_stopped
 
 # Seconds for which a warmed recall may stand in for a fresh one: about as long as a conversation keeps to
@@ -139,7 +141,7 @@ class PendingRecall:
         waits = []
         for handle, _, call, failing in self.asked:
             if call is not None:
-                deadline = handle.deadline("prefetch")
+                deadline = handle.deadlines["prefetch"]
                 waits.append(
                     (call.future, self.began + (min(deadline, WAIT_AFTER_LATE_S) if failing else deadline))
                 )
@@ -153,46 +155,44 @@ class PendingRecall:
 
 
 class Prefetch:
-    """Recall from several providers in parallel.
+    """Recall from all providers of a manager in parallel.
 
     An answer that comes too late is kept for the next turn of its session.
     """
 
-    def __init__(self, config: ManagerConfig) -> None:
-        self._config = config
+    def __init__(self, config: ManagerConfig, registry: ProviderRegistry, observers: Observers) -> None:
+        self._config, self._registry, self._observers = config, registry, observers
         # Guards both dicts.
         self._lock = threading.Lock()
         self._warmed: dict[tuple[str, str, str], WarmedRecall] = {}
         self._probes: dict[str, PendingCall] = {}
 
     def ask(
-        self,
-        providers: Iterable[ProviderHandle],
-        query: Query,
-        session: Session,
-        start: dict[str, Any] | None = None,
+        self, query: Query, session: Session, *, turn_number: int | None = None, author: str = ""
     ) -> PendingRecall:
-        """Ask each of `providers` for recall, without waiting for it. They work in parallel, each up to its deadline.
+        """Ask each provider for recall, without waiting for it. They work in parallel, each up to its deadline.
 
         A provider whose last recall failed is asked in the background, and the turn does not wait for it. So an
         outage of a backend delays one turn only. After a single recall that was late and has not ended, the turn
         waits `WAIT_AFTER_LATE_S` seconds.
 
         Args:
-            start: Arguments of `on_turn_start`. If they are given, it is called before `prefetch`, and both calls go
-                to the worker of the provider in one step.
+            turn_number: If given, `on_turn_start` is called before `prefetch` with this number and the text of the
+                query, and both calls go to the worker of the provider in one step.
+            author: Who wrote the message, for `on_turn_start`.
         """
-        began = time.monotonic()
+        began, query = time.monotonic(), self._clean(query)
+        start = {"turn_number": turn_number, "message": query.text, "session": session, "author": author}
         asked: list[tuple[ProviderHandle, ProviderInstance, PendingCall | None, bool]] = []
-        for handle in providers:
+        for handle in self._registry.handles:
             recalls = handle.implements("prefetch")
-            starts = start is not None and handle.implements("on_turn_start")
+            starts = turn_number is not None and handle.implements("on_turn_start")
             if not (recalls or starts):
                 continue
             failing = recalls and handle.stats.recall_failing
             instance = handle.instance(session, wait=recalls and not failing)
             calls: list[PendingCall] = []
-            if start is not None and starts:
+            if starts:
                 calls.append(instance.prepare("on_turn_start", start, background=True))
             recall = None
             if failing:
@@ -208,12 +208,12 @@ class Prefetch:
                 asked.append((handle, instance, recall, failing))
         return PendingRecall(query, session, began, asked)
 
-    def collect(self, pending: PendingRecall) -> list[RecallPart]:
+    def collect(self, pending: PendingRecall) -> RecallResult:
         """Wait for the recall of the providers that `ask` asked, at most until the deadline, and return it."""
         query, session, began = pending.query, pending.session, pending.began
         parts = []
         for handle, instance, recall, failing in pending.asked:
-            wait = began + handle.deadline("prefetch") - time.monotonic()
+            wait = began + handle.deadlines["prefetch"] - time.monotonic()
             if recall is None:
                 result = NOT_WAITED
             elif failing:
@@ -222,38 +222,59 @@ class Prefetch:
                     self._of(handle.name, session).take(self._config.clock())
             else:
                 result = recall.wait(wait)
-            parts.append(self._part(handle, instance, result, query, session, began))
-        return parts
+            part = self._part(handle, instance, result, query, session, began)
+            if part.recall and self._observers.filter_recalls:
+                answer = self._observers.filter_recall(part.recall, session)
+                if isinstance(answer, Refused):
+                    part = part._replace(recall=_EMPTY, origin="none", reason=answer.reason)
+                else:
+                    part = part._replace(recall=answer)
+            parts.append(part)
+        if len(parts) > 1:
+            parts = fuse_recall(parts, query.budget)
+        return RecallResult(tuple(parts), (time.monotonic() - began) * 1000)
 
-    def prepares(self, handle: ProviderHandle) -> bool:
-        """Return True if `warm` has a call to make for this provider."""
+    @property
+    def prepares(self) -> bool:
+        """True if `warm` has a call to make."""
+        return any(map(self._prepares, self._registry.handles))
+
+    def _prepares(self, handle: ProviderHandle) -> bool:
         return handle.implements("queue_prefetch") or (
             handle.stats.recall_failing and handle.implements("prefetch")
         )
 
-    def warm(self, handle: ProviderHandle, query: Query, session: Session) -> None:
-        """Call `queue_prefetch` in the background, so that the provider prepares the recall of the next turn.
+    def warm(self, query: Query, session: Session) -> None:
+        """Call `queue_prefetch` in the background, so that the providers prepare the recall of the next turn.
 
-        An earlier preparation that has not begun is withdrawn. If the last recall of the provider failed, `prefetch`
+        An earlier preparation that has not begun is withdrawn. If the last recall of a provider failed, `prefetch`
         is called instead, with the same query: if it succeeds, the next turn waits for this provider again.
         """
-        instance = handle.instance(session)
-        if handle.stats.recall_failing and handle.implements("prefetch"):
-            self._probe(handle, instance, query, session, [])
-            return
-        warmed = self._of(handle.name, session)
-        before = warmed.preparation
-        arguments, keep = {"query": query, "session": session}, partial(self._keep, warmed)
-        warmed.preparation = instance.submit("queue_prefetch", arguments, keep, background=True)
-        # One preparation a session is enough; without this a slow backend would get one for each turn.
-        if before is not None:
-            before.withdraw()
+        query = self._clean(query)
+        for handle in filter(self._prepares, self._registry.handles):
+            instance = handle.instance(session)
+            if handle.stats.recall_failing and handle.implements("prefetch"):
+                self._probe(handle, instance, query, session, [])
+                continue
+            warmed = self._of(handle.name, session)
+            before = warmed.preparation
+            arguments, keep = {"query": query, "session": session}, partial(self._keep, warmed)
+            warmed.preparation = instance.submit("queue_prefetch", arguments, keep, background=True)
+            # One preparation a session is enough; without this a slow backend would get one for each turn.
+            if before is not None:
+                before.withdraw()
 
     def forget(self, session_id: str) -> None:
         """Drop the prepared recall of a session, and the results of calls that still run for this session."""
         with self._lock:
             for key in [key for key in self._warmed if key[1] == session_id]:
                 del self._warmed[key]
+
+    def _clean(self, query: Query) -> Query:
+        """Return a query without secrets and recall in its text and messages."""
+        text = self._config.redact(query.text)
+        recent = tuple(self._config.redact(plain(query.recent))) if query.recent else ()
+        return query if text == query.text and not recent else replace(query, text=text, recent=recent)
 
     def _prepare(
         self,

@@ -26,7 +26,6 @@ from hermes_core.manager.composite import (
     MAX_TOOLS,
     WriteKind,
     member_tool_name,
-    takes,
 )
 from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
 from hermes_core.manager.stats import (
@@ -77,7 +76,7 @@ class ProviderInstance:
         make: Constructs the provider object. Called on the thread of the read worker.
         config: Settings of the manager.
         stats: Counters and breakers, shared with the other instances of the provider.
-        deadlines: Seconds by hook name in place of the policies, unless the manager's settings name these hooks.
+        deadlines: Seconds that one call of a hook may take, by its name.
         inline: True to run every hook on the caller's thread, as for the built-in provider.
         before_start: Called before each `initialize`.
         run_start: Calls its second argument, which calls `initialize` of the instance. It may close other instances
@@ -92,7 +91,7 @@ class ProviderInstance:
         config: ManagerConfig,
         stats: ProviderStats,
         *,
-        deadlines: Mapping[str, float] = NO_DEADLINES,
+        deadlines: Mapping[str, float],
         inline: bool = False,
         before_start: Callable[[], None] = lambda: None,
         run_start: Callable[[ProviderInstance, Callable[[], None]], None] = lambda _, initialize: (
@@ -181,7 +180,7 @@ class ProviderInstance:
             if background:
                 on_late(result)
             return PendingCall.ended(hook, result)
-        breaker = None
+        breaker, session = None, arguments.get("session")
         if hook not in HOOKS_BEFORE_READY:
             breaker = self.stats.breakers["write" if hook in DURABLE_HOOKS else "read"]
             if not breaker.closed and (hook in OPTIONAL_WORK_HOOKS or not breaker.admit()):
@@ -190,11 +189,12 @@ class ProviderInstance:
         return PendingCall(
             hook,
             partial(self._run, hook, caller),
-            self._deadline(hook),
+            self._deadlines[hook],
             record=partial(self.stats.record, hook, breaker=breaker),
             on_late=partial(self._ended_late, hook, breaker, on_late),
             background=background,
-            session_key=_session_key(arguments.get("session")),
+            # Two users may have a session of one id.
+            session_key=(session.id, session.owner) if isinstance(session, Session) else None,
         )
 
     def _ended_late(
@@ -225,11 +225,8 @@ class ProviderInstance:
     def _run(self, hook: str, function: Callable[[], Any]) -> CallResult:
         return guarded_call(hook, function, self._config.clock, self._config.redact, self._wrapper_names)
 
-    def _deadline(self, hook: str) -> float:
-        return self._config.deadline(hook, self._deadlines)
-
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
-        return self._coroutines.finish(coroutine, self._deadline(hook))
+        return self._coroutines.finish(coroutine, self._deadlines[hook])
 
     # ------------------------------------------------------------------- start
 
@@ -252,7 +249,7 @@ class ProviderInstance:
         return PendingCall(
             name,
             partial(self._run, name, function),
-            self._deadline(name),
+            self._deadlines[name],
             record=partial(self.stats.record, name, breaker=None),
             on_late=on_end or ignore_result,
             background=on_end is not None,
@@ -388,7 +385,7 @@ class ProviderInstance:
             return self._shut_down(phase, until - time.monotonic())
         what = "a preparation" if written else "a write"
         log.warning("%s: %s has not returned; shutdown is called when it does", self.label, what)
-        self._when_idle(lambda: self._shut_down(phase, self._deadline("shutdown")))
+        self._when_idle(lambda: self._shut_down(phase, self._deadlines["shutdown"]))
         return False
 
     def close_idle(self) -> None:
@@ -509,11 +506,6 @@ def _share_client(first: object, second: object) -> bool:
     return bool(_clients(attributes[0]).keys() & _clients(attributes[1]).keys())
 
 
-def _session_key(session: object) -> tuple[str, str] | None:
-    """Return the key by which workers tell sessions apart. Two users may have a session of one id."""
-    return (session.id, session.owner) if isinstance(session, Session) else None
-
-
 class ProviderHandle:
     """A provider with its name and its instances: one for the process, or one for each session.
 
@@ -531,6 +523,7 @@ class ProviderHandle:
         selector: The name by which config.yaml selects it; default: `name`.
 
     Attributes:
+        deadlines: Seconds that one call of a hook may take, by its name.
         member: True if the provider is a member of a composite.
         fingerprint: Fingerprint of the account at the last `initialize`.
         account_since: Time of the first `initialize` with this fingerprint, in seconds since the epoch; 0 before the
@@ -557,7 +550,7 @@ class ProviderHandle:
         self.builtin = builtin
         self.member, self.kinds = kinds is not None, ALL_KINDS if kinds is None else kinds
         self.selector = selector or name
-        self._deadlines = deadlines
+        self.deadlines = config.deadlines_of(deadlines)
         self.fingerprint = fingerprint
         self.account_since = 0.0
         self.schemas: tuple[dict[str, Any], ...] = ()
@@ -594,15 +587,6 @@ class ProviderHandle:
     def per_session(self) -> bool:
         """True if each session has a separate instance."""
         return self._repeatable and self.first.capabilities.scope == "session"
-
-    @property
-    def durable(self) -> bool:
-        """True if an external provider implements at least one hook that stores something."""
-        return not self.builtin and bool(self.first.hooks & DURABLE_HOOKS)
-
-    def deadline(self, hook: str) -> float:
-        """Return the seconds that one call of `hook` may take."""
-        return self._config.deadline(hook, self._deadlines)
 
     def implements(self, hook: str) -> bool:
         """Return True if the provider implements this hook."""
@@ -658,19 +642,6 @@ class ProviderHandle:
             warning = f"its {place} may give the model orders: {threat.message}{line}; it is used as it is"
             log.warning("%s: %s", self.name, warning)
             self.warnings.append(warning)
-
-    def call(
-        self,
-        hook: str,
-        arguments: Mapping[str, Any],
-        session: Session,
-        on_late: Callable[[CallResult], None] = ignore_result,
-    ) -> CallResult:
-        """Call `hook` on the instance of `session` and wait for it, at most until its deadline.
-
-        If the result is `in_doubt`, the call still runs, and `on_late` gets its final result on the worker's thread.
-        """
-        return self.instance(session).submit(hook, arguments, on_late).wait()
 
     def instance(self, session: Session, *, wait: bool = False) -> ProviderInstance:
         """Return the instance for `session`. If there is none, make one and start it.
@@ -742,7 +713,7 @@ class ProviderHandle:
             self._make,
             self._config,
             self.stats,
-            deadlines=self._deadlines,
+            deadlines=self.deadlines,
             inline=self.builtin,
             before_start=self._read_account,
             run_start=self._run_start,
@@ -810,7 +781,7 @@ class ProviderHandle:
             names = [name for name, other in self._by_session.items() if other is not instance]
             others = [self._by_session.pop(name) for name in names]
         for other in others:
-            other.close(self._config.deadline("shutdown"))
+            other.close(self.deadlines["shutdown"])
 
     def _read_account(self) -> None:
         if self._account is not None:
@@ -993,6 +964,8 @@ class ProviderRegistry:
 
     Attributes:
         handles: The accepted providers, in the order in which they were added.
+        external: The external providers: none, one, or the members of a composite.
+        durable: The external providers with a hook that stores something.
         refused: State and reason of each refused provider, by its name.
     """
 
@@ -1000,24 +973,15 @@ class ProviderRegistry:
         self.tools = ToolIndex()
         self._config = config
         self.handles: tuple[ProviderHandle, ...] = ()
+        self.external: tuple[ProviderHandle, ...] = ()
+        self.durable: tuple[ProviderHandle, ...] = ()
         self.refused: dict[str, ProviderHealth] = {}
         # Two threads that add a provider at once would both find that there is no external provider yet.
         self._lock = threading.Lock()
 
-    @property
-    def external(self) -> list[ProviderHandle]:
-        """The external providers: none, one, or the members of a composite."""
-        return [handle for handle in self.handles if not handle.builtin]
-
     def implementing(self, hook: str) -> tuple[ProviderHandle, ...]:
         """Return the providers that implement this hook."""
         return tuple(handle for handle in self.handles if handle.implements(hook))
-
-    def takers(self, hook: str) -> tuple[ProviderHandle, ...]:
-        """Return the external providers that implement this hook, for which a write is stored."""
-        return tuple(
-            handle for handle in self.external if hook in handle.first.hooks and takes(handle.kinds, hook)
-        )
 
     def add(
         self,
@@ -1058,6 +1022,10 @@ class ProviderRegistry:
                 return self._refuse(handle, state, reason)
             self.refused.pop(handle.name, None)
             self.handles = (*self.handles, handle)
+            if not builtin:
+                self.external = (*self.external, handle)
+                if handle.first.hooks & DURABLE_HOOKS:
+                    self.durable = (*self.durable, handle)
             self.tools.add(handle)
         return True
 

@@ -135,18 +135,15 @@ class ManagerConfig:
     refuse_local: str = ""
     monitors: list[Monitor] = field(default_factory=list)
 
-    def deadline(self, hook: str, of_provider: Mapping[str, float] = NO_DEADLINES) -> float:
-        """Return the seconds that one call of `hook` may take. "construct" has the deadline of `initialize`.
+    def deadlines_of(self, of_provider: Mapping[str, float] = NO_DEADLINES) -> dict[str, float]:
+        """Return the seconds that one call of each hook may take. "construct" has the deadline of `initialize`.
 
         Args:
             of_provider: Seconds by hook name that take the place of the policies of these hooks for one provider.
         """
-        name = "initialize" if hook == "construct" else hook
-        if name in self.deadlines:
-            return self.deadlines[name]
-        if name in of_provider:
-            return of_provider[name]
-        return (POLICIES.get(name) or OBSERVER_POLICIES[name]).deadline
+        policies = {name: policy.deadline for name, policy in (POLICIES | OBSERVER_POLICIES).items()}
+        deadlines = policies | {**of_provider, **self.deadlines}
+        return deadlines | {"construct": deadlines["initialize"]}
 
 
 class _Counter:

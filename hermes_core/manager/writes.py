@@ -11,10 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from hermes_core.contract.values import Session, SessionSwitch
+from hermes_core.contract.values import Session, SessionSwitch, Turn
 from hermes_core.errors import HermesError, OutboxError
 from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import CallResult, attempt, describe
@@ -22,7 +21,7 @@ from hermes_core.manager.composite import WriteKind, takes
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, ProviderHealth, dead_letter_reason
 from hermes_core.outbox.delivery import Delivery, OutboxWorker
-from hermes_core.outbox.rows import DELIVERED_ROW, NewRow, Row, Transcripts, decode, encode_switch
+from hermes_core.outbox.rows import DELIVERED_ROW, NewRow, Row, Transcripts, decode, encode, encode_switch
 from hermes_core.outbox.store import ANY_ACCOUNT, UNKNOWN_ACCOUNT, Outbox
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.engine import Statement
@@ -51,7 +50,6 @@ class Writes:
     def __init__(
         self,
         outbox: Outbox,
-        folder: Path,
         registry: ProviderRegistry,
         config: ManagerConfig,
         transcripts: Transcripts | None,
@@ -59,7 +57,6 @@ class Writes:
     ) -> None:
         self.outbox = outbox
         self.outbox.on_row = self._wake
-        self._folder = folder
         self._registry = registry
         self._config = config
         self._transcripts = transcripts
@@ -75,11 +72,23 @@ class Writes:
         """Return the providers for which a row of `hook` is stored: fingerprint of the account by provider name."""
         external = self._registry.external
         loaded = {handle.selector for handle in external}
-        waiting = {}
+        recipients = {}
         for name, kinds in self._selected.items():
             if name not in loaded and takes(kinds, hook) and all(handle.member for handle in external):
-                waiting[name] = UNKNOWN_ACCOUNT
-        return waiting | {handle.name: handle.fingerprint for handle in self._registry.takers(hook)}
+                recipients[name] = UNKNOWN_ACCOUNT
+        for handle in external:
+            if handle.implements(hook) and takes(handle.kinds, hook):
+                recipients[handle.name] = handle.fingerprint
+        return recipients
+
+    def turn_row(self, turn: Turn, session: Session) -> NewRow | None:
+        """Return the redacted row of a turn; None if no provider takes turns.
+
+        Run its `put_statements` in the transaction that stores the turn itself, so that both are one commit.
+        """
+        if not session.primary or not self.recipients("sync_turn"):
+            return None
+        return encode("sync_turn", turn, session, self._config.redact)
 
     def put(self, session: Session, row: NewRow) -> bool:
         """Store a row for each provider that has the hook. Return False if there is none.
@@ -99,7 +108,10 @@ class Writes:
         return bool(recipients)
 
     def put_statements(self, session: Session, row: NewRow) -> dict[str, Statement]:
-        """Return the statement that stores a row for each provider that has the hook; see `Outbox.put_statement`."""
+        """Return the statement that stores a row for each provider that has the hook, by its name.
+
+        A statement returns a row, unless the outbox has the row or no room for it. Call `Outbox.on_row` after the commit.
+        """
         recipients = self.recipients(row.hook) if session.primary else {}
         self._waited = 0.0
         return {
@@ -117,13 +129,14 @@ class Writes:
         turns = tuple(dict.fromkeys(switch.rewound_turns))
         recipients = self.recipients("on_session_switch") if switch.old.primary else {}
         self._waited = 0.0
-        with self.outbox.transaction():
+        with self.outbox.database.transaction():
             # Another provider that was in use when the turns were sent must hear of the rewind once it is in use again.
             others = self.outbox.providers_of(turns)
-            for name in {handle.name: "" for handle in self._registry.external} | recipients | others:
+            loaded = {handle.name: "" for handle in self._registry.external}
+            for name in loaded | recipients | others:
                 sent = self.outbox.drop_turns(name, turns)
                 in_use = name in recipients
-                if in_use or (sent and name not in self._loaded()):
+                if in_use or (sent and name not in loaded):
                     row = encode_switch(
                         dataclasses.replace(switch, rewound_turns=tuple(sent)), self._config.redact
                     )
@@ -138,7 +151,7 @@ class Writes:
 
         A second call for the same provider does nothing.
         """
-        for handle in self._durable():
+        for handle in self._registry.durable:
             if handle.name not in self._workers:
                 self._worker(handle).wake()
 
@@ -149,7 +162,7 @@ class Writes:
         if not self.outbox.exists:
             return True
         try:
-            sent = [self._worker(handle).flush(until - time.monotonic()) for handle in self._durable()]
+            sent = [self._worker(handle).flush(until - time.monotonic()) for handle in self._registry.durable]
         except HermesError as exc:
             log.error("nothing can be sent: %s", exc)
             return False
@@ -170,15 +183,17 @@ class Writes:
                 self._note_unanswered(name)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager within which `with_backlog` looks into the outbox at most once; see `Outbox.reading`."""
-        return self.outbox.reading(handle.name for handle in self._durable())
+        """Return a context manager within which `problems` looks into an outbox on a server at most once."""
+        return self.outbox.reading(handle.name for handle in self._registry.durable)
 
-    def with_backlog(self, handle: ProviderHandle, health: ProviderHealth) -> ProviderHealth:
-        """Return `health` with the counts of the outbox.
+    def health(self, handle: ProviderHandle) -> ProviderHealth:
+        """Return the health of a provider with the counts of the outbox, without its statistics, which take time.
 
         If rows can't be sent or are dead letters, its reason says so.
         """
-        if not handle.durable or not self.outbox.exists:
+        state, reason = handle.condition()
+        health = ProviderHealth(handle.name, state, reason)
+        if handle not in self._registry.durable or not self.outbox.exists:
             return health
         try:
             backlog = self.outbox.backlog(handle.name)
@@ -212,7 +227,7 @@ class Writes:
     # ----------------------------------------------------------------- private
 
     def _wake(self, provider: str) -> None:
-        for handle in self._durable():
+        for handle in self._registry.durable:
             if handle.name == provider:
                 self._worker(handle).wake()
 
@@ -225,12 +240,6 @@ class Writes:
         except (HermesError, sqlite3.Error) as exc:
             log.error("%s: the write under way can't be noted: %s", name, exc)
 
-    def _durable(self) -> list[ProviderHandle]:
-        return [handle for handle in self._registry.external if handle.durable]
-
-    def _loaded(self) -> set[str]:
-        return {handle.name for handle in self._registry.external}
-
     def _worker(self, handle: ProviderHandle) -> OutboxWorker:
         with self._lock:
             worker = self._workers.get(handle.name)
@@ -239,8 +248,6 @@ class Writes:
                 worker = OutboxWorker(
                     receiver,
                     self.outbox,
-                    self._folder,
-                    clock=self._config.clock,
                     emit=self._config.emit,
                     context=self._context,
                 )
@@ -326,7 +333,7 @@ class ProviderReceiver:
         before_call()
         token = DELIVERED_ROW.set(row)
         try:
-            result = handle.call(row.hook, arguments, session, late)
+            result = instance.submit(row.hook, arguments, late).wait()
         finally:
             DELIVERED_ROW.reset(token)
         return (

@@ -1,15 +1,15 @@
 """Delivery: sends the rows of the outbox to one provider, in order within each session, at least once.
 
-`lines` says which worker may send which rows. A try to deliver a row ends in one of these ways:
+A worker sends the rows of the lines on which it has a lease (`lines`). A try to deliver a row ends in one of these ways:
 
     taken           The row is deleted and its id is remembered.
     failed          The rows of its session wait, longer after each try. Rows of other sessions are sent.
     failed often    The row becomes a dead letter, if the breaker is closed and the backend has answered other calls
                     since the start: then the fault is in the row, not in the backend.
     in doubt        The call did not return by its deadline. Nothing more is sent until it returns, and a late success
-                    counts. The lock is kept until then, even after the manager was shut down, or until the process
+                    counts. The lease is extended until then, even after the manager was shut down, or until the process
                     ends.
-    killed          The process ended during the call. The next process counts a failed try.
+    killed          The process ended during the call. When its lease has ended, the next one counts a failed try.
     not stored      The result could not be stored because the disk is full. The row is in doubt until it is stored.
     breaker open    Nothing is sent until the breaker allows a probe. The probe is a row of another session, if there
                     is one.
@@ -28,11 +28,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from hermes_core.errors import HermesError
-from hermes_core.outbox.lines import LEASE_S, LeasedLines, LeaseLost, Lines, ProviderLines
+from hermes_core.outbox.lines import DeliveryLines, LeaseLost
 from hermes_core.outbox.rows import Row
 from hermes_core.outbox.store import Outbox
 from hermes_core.stopping import stopped_by
@@ -42,12 +41,12 @@ log = logging.getLogger(__name__)
 IDLE_POLL_S = 5.0
 """Seconds between two searches for rows that other processes stored. Rows of this process wake the worker at once."""
 
-# More of a turn may follow, and taking the lock costs more than sending a row.
+# More of a turn may follow, and a lease costs two writes.
 LINGER_S = 0.1
-"""Seconds for which the lock is kept after the last row."""
+"""Seconds for which the leases are kept after the last row."""
 
-LOCK_POLL_S = 0.5
-"""Seconds between tries for the lock while rows wait and another process has it."""
+BUSY_POLL_S = 0.5
+"""Seconds until the next try of a row that was not sent, because the worker of its provider was busy."""
 
 MAX_ATTEMPTS = 5
 """Failed tries after which the row becomes a dead letter, because the fault is in the row and not in the backend."""
@@ -149,34 +148,26 @@ class OutboxWorker:
     Args:
         receiver: The provider.
         outbox: The outbox that holds the rows.
-        folder: Folder of the lock file.
-        clock: Returns seconds. Measures the pauses between tries.
         emit: Sends an event (kind, data) to the observers, and returns at once.
         context: Context variables of the thread, in which all hooks run. The context of the write is not used.
-        lease: Seconds for which a session is this worker's on a shared server, unless it is extended.
+        lease: Seconds after which another worker sends the rows of a session if this one was killed or is suspended.
     """
 
     def __init__(
         self,
         receiver: Receiver,
         outbox: Outbox,
-        folder: Path,
         *,
-        clock: Callable[[], float] = time.monotonic,
         emit: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _data: None,
         context: contextvars.Context | None = None,
-        lease: float = LEASE_S,
+        lease: float | None = None,
     ) -> None:
         self._receiver = receiver
         self._name = receiver.name
         self._outbox = outbox
         self._emit = emit
         self._context = (context or contextvars.Context()).copy()
-        self._lines: Lines = (
-            ProviderLines(outbox, folder, self._name, clock)
-            if outbox.database.kind == "sqlite"
-            else LeasedLines(outbox, self._name, lease)
-        )
+        self._lines = DeliveryLines(outbox, self._name, lease)
         self._start_lock = threading.Lock()  # any thread may wake the worker first, or stop it meanwhile
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -226,7 +217,7 @@ class OutboxWorker:
         """
         with self._start_lock:
             self._stopping = True
-            self._lines.note_row(None)  # a stop is no death of the process in the middle of a row
+            self._lines.note_stop()
             thread = self._thread
         self._wake_up.set()
         if thread is None:
@@ -267,7 +258,11 @@ class OutboxWorker:
 
     def _only_unstartable(self) -> bool:
         sessions = self._receiver.unstartable_sessions()
-        if not sessions or self._in_doubt or self._outbox.next(self._name, sessions) is not None:
+        if (
+            not sessions
+            or self._in_doubt
+            or self._outbox.next(self._name, skip_sessions=sessions) is not None
+        ):
             return False
         return self._outbox.waits(self._name)  # False if the last row of another session was taken just now
 
@@ -302,36 +297,30 @@ class OutboxWorker:
                 self._wake_up.wait(pause - lingered)
         if self._in_doubt:
             self._wait_for_late_result()
-        self._lines.release()
+        else:
+            self._lines.release()
 
     def _wait_for_late_result(self) -> None:
-        """Keep the lock after a stop until the call in doubt returns.
+        """Keep the leases after a stop until the call in doubt returns, and store its result.
 
-        Store its result with a new database connection.
+        The manager closes its database meanwhile.
         """
         row = next(iter(self._in_doubt.values()))
         why = "its result can't be stored" if self._late else "it has not returned since this was last closed"
         _HELD_AFTER_STOP[self._lines.key] = f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
-        if self._lines.shared:
-            # Its leases are extended until the call returns, and the connections of the manager are closed.
-            self._lines.use(Outbox(self._outbox.database.reopen()))
-        while self._in_doubt and self._outbox.exists:
-            if not self._late:
-                self._wake_up.wait(IDLE_POLL_S)
-                self._wake_up.clear()
-                continue
-            try:
-                with contextlib.closing(self._outbox.database.reopen()) as database:
-                    self._outbox = Outbox(database)
-                    self._lines.use(self._outbox)
+        with contextlib.closing(self._outbox.database.reopen()) as database:
+            self._outbox = Outbox(database)
+            self._lines.use(self._outbox)
+            while self._in_doubt and self._outbox.exists:
+                try:
                     self._note_late_results()
-                    if not self._in_doubt:
-                        # While this connection is open: a lease that is not given back lasts until its end.
-                        self._lines.release()
-            except DISK_ERRORS as exc:
-                log.error("%s: the outbox can't be written: %s", self._name, exc)
-                self._wake_up.wait(IDLE_POLL_S)
-                self._wake_up.clear()
+                except DISK_ERRORS as exc:
+                    log.error("%s: the outbox can't be written: %s", self._name, exc)
+                if self._in_doubt:
+                    self._wake_up.wait(IDLE_POLL_S)
+                    self._wake_up.clear()
+            # While this connection is open: a lease that is not given back lasts until its end.
+            self._lines.release()
         _HELD_AFTER_STOP.pop(self._lines.key, None)
 
     def _guarded_step(self) -> float:
@@ -354,17 +343,14 @@ class OutboxWorker:
         self._note_late_results()
         if not self._outbox.waits(self._name):
             return IDLE_POLL_S
-        if not self._lines.acquire():
-            return LOCK_POLL_S
-        self._note_death()
         row = self._choose()
-        if self._lines.shared and self._note_death():  # of the line that was taken with the row
-            return 0.0
         if row is None:
             return self._pause()
         # Only the call itself is noted: a process that dies while the provider starts did not die of the row.
         note_row = partial(self._lines.note_row, row)
         try:
+            if self._note_death():
+                return 0.0
             delivery = self._receiver.deliver(row, note_row, partial(self._returned_late, row))
         except LeaseLost as exc:
             log.warning("%s", exc)
@@ -410,7 +396,7 @@ class OutboxWorker:
     def _settle(self, row: Row, delivery: Delivery) -> float:
         """Store the result of a try in the outbox, and return how many seconds to wait before the next row."""
         try:
-            with self._lines.holding(row):
+            with self._lines.holding(row, in_doubt=delivery.status == "in doubt"):
                 pause = self._store(row, delivery)
         except LeaseLost as exc:
             log.warning("%s; the result of a call is not stored: %s", exc.message, delivery.status)
@@ -421,8 +407,6 @@ class OutboxWorker:
                 self._in_doubt[row.number] = row
                 self._late.appendleft((row, delivery))
             raise
-        if delivery.status != "in doubt":
-            self._lines.note_row(None)
         return pause
 
     def _store(self, row: Row, delivery: Delivery) -> float:
@@ -445,7 +429,7 @@ class OutboxWorker:
             self._unready |= {row.session_id}
             return 0.0 if self._receiver.per_session else IDLE_POLL_S
         if status == "not sent":
-            return LOCK_POLL_S
+            return BUSY_POLL_S
         if status == "dead":
             return self._bury(row, delivery.error)
         return self._failed(row, delivery)
@@ -485,7 +469,7 @@ class OutboxWorker:
         return 0.0
 
     def _note_death(self) -> bool:
-        """If the last holder of the lock or lease died while it sent a row, count a failed try of that row.
+        """If the last holder of the line died while it sent a row, count a failed try of that row.
 
         Return True if there is such a row.
 
@@ -493,14 +477,17 @@ class OutboxWorker:
         stored with the row, and the row waits `MAX_BACKOFF_S` seconds, so that a person can see the reason.
         """
         number = self._lines.row_of_dead_holder()
-        row = self._outbox.pending_row(number) if number else None
+        if not number:  # as nearly always
+            return False
+        row = next((row for row in self._outbox.rows([number]) if row.state == "pending"), None)
         if row is None:
             return False
         error = "the process ended while the provider took it"
-        if row.attempts + 1 >= MAX_ATTEMPTS:
-            self._bury(row, error)
-            return True
-        self._outbox.failed(row, error if row.attempts else row.error, counted=True)
-        if row.attempts:
-            self._lines.postpone(row.session_id, MAX_BACKOFF_S, row.attempts)
+        with self._lines.holding(row):
+            if row.attempts + 1 >= MAX_ATTEMPTS:
+                self._bury(row, error)
+            else:
+                self._outbox.failed(row, error if row.attempts else row.error, counted=True)
+                if row.attempts:
+                    self._lines.postpone(row.session_id, MAX_BACKOFF_S, row.attempts)
         return True

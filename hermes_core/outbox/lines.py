@@ -1,285 +1,201 @@
-"""Rights to send rows of the outbox: one process for a provider, or leases on sessions.
+"""Leases on lines of the outbox: a line holds the rows of one provider and session, which are sent in order.
 
-In a home with files, one process at a time delivers to a provider. It holds a lock file, which the system releases when
-the process dies. On a server that several machines share there is no such lock, so a worker takes a lease on a line: the
-rows of one provider and session. A lease ends some time after its holder stopped to extend it, and a worker whose lease
-has passed to another one settles nothing.
+A worker leases one line after the other, and extends its leases while a provider takes its time. A lease ends some time
+after its holder stopped to extend it: it was killed, or is suspended. Then another worker takes the line, and the first one
+settles nothing any more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import threading
-import uuid
-from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
-from typing import BinaryIO, Protocol
-from urllib.parse import quote
-
-from filelock import FileLock, Timeout
+import sqlite3
+import time
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from hermes_core.errors import HermesError, OutboxError
 from hermes_core.outbox.rows import Row
 from hermes_core.outbox.store import Outbox
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
+from hermes_core.storage import leases
+from hermes_core.storage.engine import Parameters
+from hermes_core.storage.leases import Holder
 
 log = logging.getLogger(__name__)
 
-# Seconds after which a line passes to another worker if its holder has died or is suspended. The longest call of a
-# provider may take more: the holder extends its leases meanwhile.
-LEASE_S = 90.0
-
-# The holder extends its leases this often, so that a lost try or two do not end them.
-HEARTBEATS_PER_LEASE = 3
+# Seconds between two looks for a line that another worker has. It may give the line back at any moment.
+HELD_POLL_S = 0.5
 
 
 class LeaseLost(OutboxError):
     """Lease that passed to another worker. Its result is not stored: the other worker sends the row again."""
 
 
-class Lines(Protocol):
-    """The right to send the rows of one provider.
-
-    Attributes:
-        key: Name of the right, by which a stopped worker of this process says that it still holds it.
-        shared: True if other workers may send rows of other sessions at the same time.
-    """
-
-    key: str
-    shared: bool
-
-    @property
-    def held(self) -> bool:
-        """True if this worker may send rows."""
-
-    def acquire(self) -> bool:
-        """Take the right to send, if no other worker has it."""
-
-    def next(self, skip: Collection[str], last_failed: str = "") -> Row | None:
-        """Return the next row to send, of a session that is not in `skip`; None if there is none.
-
-        Args:
-            last_failed: A session whose rows should come after those of all others; "" for none.
-        """
-
-    def row_of_dead_holder(self) -> int:
-        """Return the number of the row that the last holder was sending when it died; 0 if there is none."""
-
-    def note_row(self, row: Row | None) -> None:
-        """Note the row that is being sent now; None for none. Raises `LeaseLost` if this worker may no longer send it."""
-
-    def holding(self, row: Row) -> contextlib.AbstractContextManager[object]:
-        """Return a transaction for the result of a row. It raises `LeaseLost` if the row is another worker's now."""
-
-    def tries(self, session_id: str) -> int:
-        """Return how often rows of this session failed in a row."""
-
-    def postpone(self, session_id: str, delay: float, tries: int) -> None:
-        """Let the rows of a session wait for `delay` seconds. `tries` is the number of failed tries so far."""
-
-    def succeeded(self, session_id: str) -> None:
-        """Forget the failed tries of a session."""
-
-    def wait(self) -> float | None:
-        """Return the seconds until a postponed session may be tried again; None if there is none."""
-
-    def use(self, outbox: Outbox) -> None:
-        """Go on with another connection to the same outbox."""
-
-    def release(self) -> None:
-        """Let other workers send rows."""
-
-
-class ProviderLines:
-    """The rows of a provider in a home with files. The holder of the lock file sends the rows of all sessions."""
-
-    shared = False
-
-    def __init__(self, outbox: Outbox, folder: Path, provider: str, clock: Callable[[], float]) -> None:
-        self._outbox, self._provider, self._clock = outbox, provider, clock
-        self._lock = DeliveryLock.of(folder, provider)
-        self._retry_at: dict[str, tuple[float, int]] = {}
-        self.key = str(self._lock.path)
-
-    @property
-    def held(self) -> bool:
-        """True if this process has the lock."""
-        return self._lock.held
-
-    def acquire(self) -> bool:
-        """Take the lock if no other process has it."""
-        return self._lock.acquire()
-
-    def next(self, skip: Collection[str], last_failed: str = "") -> Row | None:
-        """Return the oldest row of a session that may be sent now."""
-        now = self._clock()
-        waiting = [session for session, (retry_at, _) in self._retry_at.items() if retry_at > now]
-        skipped = {*waiting, *skip}
-        if last_failed and last_failed not in skipped:
-            other = self._outbox.next(self._provider, [*skipped, last_failed])
-            if other is not None:
-                return other
-        return self._outbox.next(self._provider, skipped)
-
-    def row_of_dead_holder(self) -> int:
-        """Return the number of the row that the last holder of the lock was sending when it died."""
-        return self._lock.row_of_dead_holder()
-
-    def note_row(self, row: Row | None) -> None:
-        """Write the number of the row beside the lock."""
-        self._lock.note_row(0 if row is None else row.number)
-
-    def holding(self, row: Row) -> contextlib.AbstractContextManager[object]:  # noqa: ARG002  the protocol's
-        """Return a transaction. No other process sends rows while this one has the lock."""
-        return contextlib.nullcontext()
-
-    def tries(self, session_id: str) -> int:
-        """Return how often rows of this session failed in a row."""
-        return self._retry_at.get(session_id, (0.0, 0))[1]
-
-    def postpone(self, session_id: str, delay: float, tries: int) -> None:
-        """Let the rows of a session wait, as long as this process delivers."""
-        self._retry_at[session_id] = (self._clock() + delay, tries)
-
-    def succeeded(self, session_id: str) -> None:
-        """Forget the failed tries of a session."""
-        self._retry_at.pop(session_id, None)
-
-    def wait(self) -> float | None:
-        """Return the seconds until a postponed session may be tried again."""
-        now = self._clock()
-        return min(
-            (retry_at - now for retry_at, _ in self._retry_at.values() if retry_at > now), default=None
-        )
-
-    def use(self, outbox: Outbox) -> None:
-        """Go on with another connection to the same outbox."""
-        self._outbox = outbox
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._lock.release()
-
-
+# The line that waits longest of those that nobody has.
 _TAKE = """
-    UPDATE outbox_lines SET holder = :holder, until = now() + make_interval(secs => :lease)
-    WHERE (provider, session_id) = (
-        SELECT l.provider, l.session_id FROM outbox_lines l
-        WHERE l.provider = :provider AND l.pending > 0 AND l.ready_at <= now()
-            AND (l.holder = '' OR l.until < now()) AND NOT l.session_id = ANY (:skip)
-        ORDER BY l.session_id = :last_failed, l.ready_at LIMIT 1 FOR UPDATE SKIP LOCKED
+    UPDATE outbox_lines SET holder = ?, until = {now} + ? WHERE provider = ? AND session_id = (
+        SELECT l.session_id FROM outbox_lines l
+        WHERE l.provider = ? AND l.pending > 0 AND l.ready_at <= {now}
+            AND (l.holder IN ('', ?) OR l.until < {now}) AND NOT ({skipped}){alone}
+        ORDER BY l.ready_at LIMIT 1{skip_locked}
     ) RETURNING session_id, tries, sending
 """
-_EXTEND = """
-    UPDATE outbox_lines SET until = now() + make_interval(secs => :lease)
-    WHERE provider = :provider AND session_id = ANY (:sessions) AND holder = :holder
+_ALONE = """ AND NOT EXISTS (
+    SELECT 1 FROM outbox_lines o WHERE o.provider = ? AND o.holder <> '' AND o.holder <> ? AND o.until >= {now})
 """
+# What a killed worker left empty.
+_REMOVE_ABANDONED = """
+    DELETE FROM outbox_lines WHERE provider = ? AND holder <> '' AND count = 0 AND until < {now}
+"""
+_EXTEND = (
+    "UPDATE outbox_lines SET until = {now} + ? WHERE provider = ? AND holder = ? AND {sessions} RETURNING 1"
+)
 _SEND = """
-    UPDATE outbox_lines SET sending = :number, until = now() + make_interval(secs => :lease)
+    UPDATE outbox_lines SET sending = :number, until = {now} + :lease
     WHERE provider = :provider AND session_id = :session AND holder = :holder RETURNING 1
 """
-# A row lock, so that the line can't pass to another worker before the result is committed.
+# Locks the row, so that the line can't pass to another worker before the result is committed.
 _HOLD = """
-    SELECT 1 FROM outbox_lines
-    WHERE provider = :provider AND session_id = :session AND holder = :holder FOR UPDATE
+    UPDATE outbox_lines SET sending = :number
+    WHERE provider = :provider AND session_id = :session AND holder = :holder RETURNING 1
 """
 _RELEASE = """
-    UPDATE outbox_lines SET holder = '', until = NULL, sending = 0, tries = :tries,
-        ready_at = now() + make_interval(secs => :delay)
+    UPDATE outbox_lines SET holder = '', until = 0, sending = 0, tries = :tries, ready_at = {now} + :delay
     WHERE provider = :provider AND session_id = :session AND holder = :holder
 """
 _REMOVE_EMPTY = """
     DELETE FROM outbox_lines WHERE provider = :provider AND session_id = :session AND holder = '' AND count = 0
 """
 _NEXT_TIME = """
-    SELECT extract(epoch FROM min(greatest(ready_at, coalesce(until, ready_at))) - now())::double precision
-    FROM outbox_lines WHERE provider = ? AND pending > 0
+    SELECT min(ready_at) - {now}, EXISTS (
+        SELECT 1 FROM outbox_lines WHERE provider = :provider AND holder <> '' AND holder <> :holder AND until >= {now}
+    ) FROM outbox_lines WHERE provider = :provider AND pending > 0 AND ready_at > {now}
+"""
+
+_HOLDERS = """
+    SELECT provider, holder, until - {now} AS seconds FROM outbox_lines WHERE holder <> '' AND until >= {now}
+    ORDER BY provider, until
 """
 
 
-class LeasedLines:
-    """The rows of a provider on a server. A worker leases one line after the other, and sends the rows of each in order.
+def delivery_holders(outbox: Outbox) -> dict[str, list[Holder]]:
+    """Return the programs that have leases on rows, by provider. Of each, `seconds` is that of its longest lease."""
+    found: dict[str, dict[tuple[str, int], Holder]] = {}
+    sql = _HOLDERS.replace("{now}", outbox.database.dialect.now)
+    for row in outbox.database.execute(sql) if outbox.exists else ():
+        holder = leases.holder_of(row["holder"], row["seconds"])
+        found.setdefault(row["provider"], {})[holder.host, holder.process] = holder
+    return {provider: list(holders.values()) for provider, holders in found.items()}
 
-    The pauses after failed tries stand in the lines, so that all machines keep them.
+
+class DeliveryLines:
+    """The lines of a provider. One worker has a line at a time.
+
+    If the store is this machine's own, one worker has all lines of the provider: a provider may keep files that only one
+    process may write. On storage that several machines share, each worker takes lines that no other worker has.
+
+    The pauses after failed tries stand in the lines, so that all processes keep them.
+
+    Args:
+        lease: Seconds after which a line passes to another worker if this one does not extend its lease.
     """
 
-    shared = True
-
-    def __init__(self, outbox: Outbox, provider: str, lease: float = LEASE_S) -> None:
-        self._outbox, self._provider, self._lease = outbox, provider, lease
-        self._database = outbox.database
-        self._holder = uuid.uuid4().hex
-        self.key = f"{self._database.location} {provider}"
+    def __init__(self, outbox: Outbox, provider: str, lease: float | None = None) -> None:
+        self._provider = provider
+        self._lease = leases.LEASE_S if lease is None else lease
+        self._holder = leases.new_holder()
         self._tries: dict[str, int] = {}  # by session of the lines that this worker holds
-        self._current = ""
+        self._current, self._taken_at = "", 0.0
         self._dead_row = 0
-        self._heart: threading.Thread | None = None
-        self._released = threading.Event()
+        self._heartbeat: leases.Heartbeat | None = None
+        self.use(outbox)
+        self.key = f"{self._database.location} {provider}"
+        """Name of the lines, by which a stopped worker of this process says that it still holds some."""
+
+    def use(self, outbox: Outbox) -> None:
+        """Go on with another connection to the same outbox, also in the thread that extends the leases."""
+        self._outbox, self._database = outbox, outbox.database
 
     @property
     def held(self) -> bool:
         """True if this worker has a lease."""
         return bool(self._tries)
 
-    def acquire(self) -> bool:
-        """Return True: the lease is taken with the next row."""
-        return True
-
     def next(self, skip: Collection[str], last_failed: str = "") -> Row | None:
-        """Return the oldest row of a line that this worker holds, or of another one, which it takes.
+        """Return the next row to send, of a session that is not in `skip`; None if there is none.
 
-        A line may be held without being the current one: its provider had not started, or its result was in doubt.
+        It is of a line that this worker holds, or of another one, which it takes. A line may be held without being the
+        current one: its provider had not started, or its result was in doubt.
+
+        Args:
+            last_failed: A session whose rows should come after those of all others; "" for none.
         """
+        # So that a session whose rows never end does not keep those of other sessions waiting.
+        done = {last_failed, self._current if time.monotonic() > self._taken_at + self._lease else ""}
         for own_line in [self._current, *self._tries]:
             if own_line not in self._tries or own_line in skip:
                 continue
-            if own_line != last_failed and (row := self._head(own_line)) is not None:
+            if own_line not in done and (row := self._outbox.next(self._provider, own_line)) is not None:
                 self._current = own_line
                 return row
-            self._release(own_line, 0.0, self._tries[own_line])
-        values = {"last_failed": last_failed, "skip": [*skip, *self._tries], **self._mine()}
-        taken = self._database.execute(_TAKE, values).fetchone()
+            self._release({own_line: self._tries[own_line]})
+        skip = [*skip, *self._tries]
+        taken = self._take([*skip, last_failed]) if last_failed else None
+        taken = taken or self._take(skip)
         if taken is None:
             self._current = ""
             return None
-        session_id: str = taken["session_id"]
-        self._current, self._tries[session_id] = session_id, int(taken["tries"])
-        self._dead_row = int(taken["sending"])
-        self._beat()
-        return self._head(session_id)
+        self._current, tries, self._dead_row = taken
+        self._tries[self._current], self._taken_at = tries, time.monotonic()
+        if self._heartbeat is None:
+            self._heartbeat = leases.Heartbeat(self._extend, self._lease, f"{self._provider} rows")
+        return self._outbox.next(self._provider, self._current)
 
     def row_of_dead_holder(self) -> int:
-        """Return the number of the row that the last holder of the current line was sending when its lease ended."""
+        """Return the number of the row that the last holder of the current line was sending when its lease ended.
+
+        Return 0 if there is none. Only the first call after the line was taken returns the number.
+        """
         number, self._dead_row = self._dead_row, 0
         return number
 
-    def note_row(self, row: Row | None) -> None:
-        """Note the row in its line, and extend the lease."""
-        if row is None:
-            return  # the end of the lease clears it
-        values = {"number": row.number, **self._mine(row.session_id)}
-        if self._database.execute(_SEND, values).fetchone() is None:
-            self._tries.pop(row.session_id, None)
-            raise self._lost(row.session_id)
+    def note_row(self, row: Row) -> None:
+        """Note in its line that the row is sent now, and extend the lease.
+
+        Raises:
+            LeaseLost: Another worker has the line.
+        """
+        # The note has to survive a crash of the process, not of the machine.
+        (mine,) = self._change((_SEND, {**self._mine(row.session_id), "number": row.number}))
+        self._refuse_lost(row.session_id, mine)
+
+    def note_stop(self) -> None:
+        """Note that no row is sent: a stop is no death of the process in the middle of a row."""
+        with contextlib.suppress(HermesError, sqlite3.Error):  # the next worker then counts a try too many
+            self._change(*((_HOLD, {**self._mine(session), "number": 0}) for session in list(self._tries)))
 
     @contextlib.contextmanager
-    def holding(self, row: Row) -> Iterator[None]:
-        """Make the block a transaction in which the lease can't pass to another worker."""
+    def holding(self, row: Row, *, in_doubt: bool = False) -> Iterator[None]:
+        """Make the block a transaction for the result of a row, in which its line can't pass to another worker.
+
+        Args:
+            in_doubt: True if the provider may still take the row.
+
+        Raises:
+            LeaseLost: Another worker has the line.
+        """
+        values = {**self._mine(row.session_id), "number": row.number if in_doubt else 0}
         with self._database.transaction() as connection:
-            if connection.execute(_HOLD, self._mine(row.session_id)).fetchone() is None:
-                self._tries.pop(row.session_id, None)
-                raise self._lost(row.session_id)
+            self._refuse_lost(row.session_id, connection.execute(_HOLD, values).fetchall())
             yield
 
     def tries(self, session_id: str) -> int:
-        """Return how often rows of this session failed in a row, on any machine."""
+        """Return how often rows of this session failed in a row, in any process."""
         return self._tries.get(session_id, 0)
 
     def postpone(self, session_id: str, delay: float, tries: int) -> None:
-        """Give the line back. No machine takes it before `delay` seconds have passed."""
-        self._release(session_id, delay, tries)
+        """Give the line back. Nobody takes it before `delay` seconds have passed; `tries` have failed so far."""
+        self._release({session_id: tries}, delay)
 
     def succeeded(self, session_id: str) -> None:
         """Forget the failed tries of a session."""
@@ -287,131 +203,72 @@ class LeasedLines:
             self._tries[session_id] = 0
 
     def wait(self) -> float | None:
-        """Return the seconds until a line is free for some worker."""
-        seconds = self._database.execute(_NEXT_TIME, (self._provider,)).fetchone()[0]
-        return None if seconds is None else max(float(seconds), 0.0)
-
-    def use(self, outbox: Outbox) -> None:
-        """Go on with another connection to the same outbox, also in the thread that extends the leases."""
-        self._outbox, self._database = outbox, outbox.database
+        """Return the seconds until a line may be free for this worker; None if no line waits for its time."""
+        values = {"provider": self._provider, "holder": self._holder}
+        seconds, has_others = self._database.execute(self._sql(_NEXT_TIME), values).fetchone()
+        return min(filter(None, (seconds, HELD_POLL_S if has_others else None)), default=None)
 
     def release(self) -> None:
         """Give all lines back."""
         try:
-            for session_id in list(self._tries):
-                self._release(session_id, 0.0, self._tries[session_id])
-        except HermesError as exc:
+            if self._outbox.exists:  # its folder may be deleted: then no lease is left
+                self._release(dict(self._tries))
+        except (HermesError, sqlite3.Error) as exc:
             log.warning("%s: leases end by time only: %s", self._provider, exc)
-            self._tries.clear()
+        self._tries.clear()
         self._current = ""
-        self._released.set()
-        self._heart = None
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
 
-    def _head(self, session_id: str) -> Row | None:
-        return self._outbox.next_of_session(self._provider, session_id)
+    def _take(self, skip: Collection[str]) -> tuple[str, int, int] | None:
+        """Take a line; return its session, its failed tries, and the row that a dead holder was sending, 0 for none."""
+        provider, holder = self._provider, self._holder
+        skipped, sessions = self._database.among("l.session_id", skip)
+        alone, others = ("", ()) if self._database.shared else (_ALONE, (provider, holder))
+        sql = _TAKE.replace("{alone}", alone).replace("{skipped}", skipped)
+        values = (holder, self._lease, provider, provider, holder, *sessions, *others)
+        rows, _ = self._change((sql, values), (_REMOVE_ABANDONED, (provider,)))
+        return (rows[0]["session_id"], int(rows[0]["tries"]), int(rows[0]["sending"])) if rows else None
 
-    def _mine(self, session_id: str = "") -> dict[str, object]:
-        values: dict[str, object] = {"provider": self._provider, "holder": self._holder, "lease": self._lease}
-        return {**values, "session": session_id} if session_id else values
+    def _release(self, sessions: dict[str, int], delay: float = 0.0) -> None:
+        """Give the lines of sessions back, each with the number of its failed tries."""
+        statements: list[tuple[str, Parameters]] = []
+        for session, tries in sessions.items():
+            self._tries.pop(session, None)
+            values = {**self._mine(session), "tries": tries, "delay": delay}
+            statements += [(_RELEASE, values), (_REMOVE_EMPTY, values)]
+        if statements:
+            self._change(*statements)
 
-    def _lost(self, session_id: str) -> LeaseLost:
-        return LeaseLost(
-            f"{self._provider}: the lease on session {session_id!r} passed to another worker",
-            "nothing is to be done: the other worker sends its rows",
-        )
-
-    def _release(self, session_id: str, delay: float, tries: int) -> None:
-        self._tries.pop(session_id, None)
-        values = {"delay": delay, "tries": tries, **self._mine(session_id)}
-        self._database.batch([(_RELEASE, values), (_REMOVE_EMPTY, values)])
-
-    def _beat(self) -> None:
-        """Start the thread that extends the leases while a provider takes its time."""
-        if self._heart is None or not self._heart.is_alive():
-            self._released = threading.Event()
-            name = f"hermes-{self._provider}-lease"
-            self._heart = threading.Thread(
-                target=self._extend, args=(self._released,), name=name, daemon=True
-            )
-            self._heart.start()
-
-    def _extend(self, released: threading.Event) -> None:
-        while not released.wait(self._lease / HEARTBEATS_PER_LEASE):
-            try:
-                # Only those: a line that could not be given back in an outage is free when its lease has ended.
-                self._database.execute(_EXTEND, {"sessions": list(self._tries), **self._mine()})
-            except HermesError as exc:
-                log.warning("%s: the leases can't be extended: %s", self._provider, exc)
-
-
-class DeliveryLock:
-    """Lock file of the one process that may deliver to a provider. The system releases it when the process dies.
-
-    A file of the same name with the suffix `.row` holds the number of the row that is being sent. It is not synced
-    to disk, because it has to survive a crash of the process only, not of the machine. If it can't be written,
-    delivery works without it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._row_path = path.with_suffix(".row")
-        self._row_file: BinaryIO | None = None
-        # A stop notes "no row" from another thread than the worker's, which may close the file meanwhile.
-        self._row_lock = threading.Lock()
-        self._file = FileLock(str(path), timeout=0, mode=PRIVATE_FILE, thread_local=False)
-        self._just_acquired = False
-
-    @classmethod
-    def of(cls, folder: Path, provider: str) -> DeliveryLock:
-        """Return the lock for the provider of this name in the home at `folder`."""
-        return cls(folder / f"outbox.{quote(provider, safe='')}.lock")
-
-    @property
-    def held(self) -> bool:
-        """True if this process has the lock."""
-        return self._file.is_locked
-
-    def acquire(self) -> bool:
-        """Take the lock if no other process has it. Raises `OSError` if the file can't be made."""
-        if self.held:
-            return True
-        ensure_folder(self.path.parent)
-        try:
-            self._file.acquire()
-        except Timeout:
-            return False
-        self._just_acquired = True
-        with self._row_lock, contextlib.suppress(OSError):
-            handle = os.open(self._row_path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
-            self._row_file = os.fdopen(handle, "r+b", buffering=0)
+    def _extend(self) -> bool:
+        # Only those: a line that could not be given back in an outage is free when its lease has ended.
+        if (sessions := list(self._tries)) and self._outbox.exists:
+            condition, values = self._database.among("session_id", sessions)
+            sql = _EXTEND.replace("{sessions}", condition)
+            self._change((sql, (self._lease, self._provider, self._holder, *values)))
         return True
 
-    def row_of_dead_holder(self) -> int:
-        """Return the number of the row that the last holder of the lock was sending when it died; 0 if there is none.
+    def _change(self, *statements: tuple[str, Parameters]) -> list[list[Any]]:
+        """Run statements about leases. After a loss of power nobody holds one, so they need not be on the disk."""
+        return self._database.batch([(self._sql(sql), values) for sql, values in statements], durable=False)
 
-        Only the first call after each `acquire` returns the number.
-        """
-        if not self._just_acquired:
-            return 0
-        self._just_acquired = False
-        try:
-            number = int(self._row_path.read_text("ascii"))
-        except (OSError, ValueError):
-            return 0
-        self.note_row(0)
-        return number
+    def _sql(self, sql: str) -> str:
+        dialect = self._database.dialect
+        return sql.replace("{now}", dialect.now).replace("{skip_locked}", dialect.skip_locked)
 
-    def note_row(self, number: int) -> None:
-        """Write the number of the row that is being sent into the `.row` file; 0 for none."""
-        with self._row_lock, contextlib.suppress(OSError):
-            if self._row_file is not None:
-                self._row_file.seek(0)
-                self._row_file.write(b"%020d" % number)
+    def _mine(self, session_id: str) -> dict[str, object]:
+        return {
+            "provider": self._provider,
+            "holder": self._holder,
+            "lease": self._lease,
+            "session": session_id,
+        }
 
-    def release(self) -> None:
-        """Release the lock, so that another process can take it."""
-        with self._row_lock:
-            if self._row_file is not None:
-                self._row_file.close()
-                self._row_file = None
-        self._file.release(force=True)
+    def _refuse_lost(self, session_id: str, mine: list[Any]) -> None:
+        if not mine:
+            self._tries.pop(session_id, None)
+            raise LeaseLost(
+                f"{self._provider}: the lease on session {session_id!r} passed to another worker",
+                "nothing is to be done: the other worker sends its rows",
+            )

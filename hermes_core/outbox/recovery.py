@@ -9,7 +9,6 @@ from typing import Any
 
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
-from hermes_core.outbox.lines import DeliveryLock
 from hermes_core.outbox.store import Outbox, create_tables
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration
@@ -20,6 +19,9 @@ log = logging.getLogger(__name__)
 
 _IDS = "provider, hook, event, fingerprint, settled_at"
 _ROWS = "provider, session_id, hook, event, state, attempts, error, created_at, fingerprint, body"
+_DELIVERED_BY_OTHERS = (
+    "SELECT 1 FROM outbox_lines WHERE provider = ? AND holder <> '' AND until >= {now} LIMIT 1"
+)
 _UNKNOWN = (
     "NOT EXISTS (SELECT 1 FROM outbox_settled WHERE (provider, hook, event) = (:provider, :hook, :event))"
 )
@@ -37,7 +39,7 @@ def outbox_of_home(home: HermesHome, store: Engine) -> Outbox | None:
     its rows must still be sent first, so the returned outbox sends nothing; `held_back` is the reason.
     """
     outbox = Outbox(store)
-    if store.kind != "sqlite" or not home.outbox_db.exists():
+    if store.shared or not home.outbox_db.exists():
         return outbox
     if _has_foreign_store(home):
         return None
@@ -75,20 +77,19 @@ def _take_over(home: HermesHome, outbox: Outbox) -> None:
             "SELECT provider FROM outbox_rows UNION SELECT provider FROM outbox_settled"
         )
         for (provider,) in names.fetchall():
-            lock = DeliveryLock.of(home.path, provider)
-            if not lock.acquire():
-                continue
-            try:
-                lock.row_of_dead_holder()  # forgotten, because the rows get other numbers
-                # The inner transaction commits first: after a crash between the two, the rows are moved again, and
-                # those that are known by then are left out.
-                with own.transaction() as source, outbox.transaction() as target:
-                    for table, columns in (("outbox_settled", _IDS), ("outbox_rows", _ROWS)):
-                        query = f"SELECT {columns} FROM {table} WHERE provider = ? ORDER BY rowid"  # noqa: S608  constants
-                        values = ", ".join(f":{name}" for name in columns.split(", "))
-                        insert = f"INSERT OR IGNORE INTO {table} ({columns}) SELECT {values} WHERE {_UNKNOWN}"
-                        for row in source.execute(query, (provider,)).fetchall():
-                            target.execute(insert, dict(row))
-                        source.execute(f"DELETE FROM {table} WHERE provider = ?", (provider,))  # noqa: S608
-            finally:
-                lock.release()
+            # The inner transaction commits first: after a crash between the two, the rows are moved again, and those
+            # that are known by then are left out. No worker takes a line of the source meanwhile.
+            with own.database.transaction() as source, outbox.database.transaction() as target:
+                if source.execute(
+                    _DELIVERED_BY_OTHERS.format(now=own.database.dialect.now), (provider,)
+                ).fetchone():
+                    continue
+                for table, columns in (("outbox_settled", _IDS), ("outbox_rows", _ROWS)):
+                    query = f"SELECT {columns} FROM {table} WHERE provider = ? ORDER BY rowid"  # noqa: S608  constants
+                    values = ", ".join(f":{name}" for name in columns.split(", "))
+                    insert = f"INSERT OR IGNORE INTO {table} ({columns}) SELECT {values} WHERE {_UNKNOWN}"
+                    for row in source.execute(query, (provider,)).fetchall():
+                        target.execute(insert, dict(row))
+                    source.execute(f"DELETE FROM {table} WHERE provider = ?", (provider,))  # noqa: S608
+                # So that a worker that was suspended for longer than its lease settles nothing any more.
+                source.execute("DELETE FROM outbox_lines WHERE provider = ?", (provider,))

@@ -12,7 +12,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -21,7 +20,7 @@ from hermes_core.errors import OutboxFull
 from hermes_core.outbox.rows import NewRow, Row, RowState, names_rewound_turns
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.engine import Connection, Engine, Statement
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.sqlite import DIALECT
 
 MAX_ROWS = 100_000
 MAX_BYTES = 256 * 1024 * 1024
@@ -53,6 +52,44 @@ def create_tables(connection: sqlite3.Connection) -> None:
     for statement in _TABLES:
         connection.execute(statement)
 
+
+LINE_TRIGGERS = (
+    (
+        "outbox_row_added",
+        "INSERT",
+        """
+        INSERT INTO outbox_lines (provider, session_id, count, bytes, pending, ready_at)
+            VALUES (NEW.provider, NEW.session_id, 1, length(NEW.body), CASE NEW.state WHEN 'pending' THEN 1 ELSE 0 END, {now})
+            ON CONFLICT (provider, session_id) DO UPDATE SET count = outbox_lines.count + 1,
+                bytes = outbox_lines.bytes + excluded.bytes, pending = outbox_lines.pending + excluded.pending;
+        """,
+    ),
+    (
+        "outbox_row_removed",
+        "DELETE",
+        """
+        UPDATE outbox_lines SET count = count - 1, bytes = bytes - length(OLD.body),
+            pending = pending - CASE OLD.state WHEN 'pending' THEN 1 ELSE 0 END
+            WHERE provider = OLD.provider AND session_id = OLD.session_id;
+        DELETE FROM outbox_lines
+            WHERE provider = OLD.provider AND session_id = OLD.session_id AND count = 0 AND holder = '';
+        """,
+    ),
+    (
+        "outbox_row_changed",
+        "UPDATE OF state",
+        """
+        UPDATE outbox_lines SET pending = pending + CASE NEW.state WHEN 'pending' THEN 1 ELSE 0 END
+            - CASE OLD.state WHEN 'pending' THEN 1 ELSE 0 END
+            WHERE provider = NEW.provider AND session_id = NEW.session_id;
+        """,
+    ),
+)
+"""Name, event and statements of each trigger that keeps the lines. `{now}` stands for the time of day.
+
+Counting a hundred thousand rows in each turn would be too slow. On a server, the row lock of the line makes a new row and
+the removal of an empty line exclude each other.
+"""
 
 _TABLES = (
     """
@@ -92,19 +129,27 @@ _TABLES = (
         provider TEXT PRIMARY KEY, count INTEGER NOT NULL, refused_at REAL NOT NULL
     ) STRICT
     """,
-    # Triggers maintain the totals: counting a hundred thousand rows in each turn would be too slow.
-    "CREATE TABLE outbox_totals (count INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT",
-    "INSERT INTO outbox_totals VALUES (0, 0)",
+    # `pending` and `count` differ by the dead letters, which no worker sends. `sending` is the number of the row that
+    # the holder sends at this moment, so that the next one knows of which row the holder may have died.
     """
-    CREATE TRIGGER outbox_row_added AFTER INSERT ON outbox_rows BEGIN
-        UPDATE outbox_totals SET count = count + 1, bytes = bytes + length(new.body);
-    END
+    CREATE TABLE outbox_lines (
+        provider TEXT NOT NULL, session_id TEXT NOT NULL,
+        count INTEGER NOT NULL, bytes INTEGER NOT NULL, pending INTEGER NOT NULL,
+        ready_at REAL NOT NULL DEFAULT 0, holder TEXT NOT NULL DEFAULT '', until REAL NOT NULL DEFAULT 0,
+        sending INTEGER NOT NULL DEFAULT 0, tries INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (provider, session_id)
+    ) STRICT
     """,
+    "CREATE INDEX outbox_lines_by_time ON outbox_lines (provider, ready_at) WHERE pending > 0",
+    "CREATE INDEX outbox_lines_held ON outbox_lines (provider) WHERE holder <> ''",
+    # One row of totals would let all turns of all sessions on a server wait for one another.
     """
-    CREATE TRIGGER outbox_row_removed AFTER DELETE ON outbox_rows BEGIN
-        UPDATE outbox_totals SET count = count - 1, bytes = bytes - length(old.body);
-    END
+    CREATE VIEW outbox_totals AS SELECT coalesce(sum(count), 0) AS count, coalesce(sum(bytes), 0) AS bytes FROM outbox_lines
     """,
+    *(
+        f"CREATE TRIGGER {name} AFTER {event} ON outbox_rows BEGIN {body.format(now=DIALECT.now)} END"
+        for name, event, body in LINE_TRIGGERS
+    ),
 )
 
 _ROW = (
@@ -146,7 +191,12 @@ _BACKLOG = """
 
 
 class Outbox:
-    """The outbox in one database. Any process may add rows.
+    """The calls that providers have not taken yet, in one database. Any process may add some.
+
+    It promises: a row that `put` has stored is on the disk with the commit of the transaction that stores its event, and
+    stays until `delivered`, or until a person drops it. An event is stored once for each provider, and its id is known for
+    30 days after it was settled. When the outbox is full, the new row is refused, and no older one is deleted.
+    `lines` says who may send the rows.
 
     `wall` returns the time of a new row in seconds since the epoch. `on_row` is called with the name of the provider
     after the commit of a new row. All methods raise `DatabaseUnavailable` or `DatabaseCorrupt` if the file can't be
@@ -174,19 +224,6 @@ class Outbox:
     def exists(self) -> bool:
         """False if nothing was ever stored."""
         return self.database.exists
-
-    @property
-    def path(self) -> Path:
-        """The file of the database, which must be one of SQLite."""
-        assert isinstance(self.database, Database)
-        return self.database.path
-
-    def transaction(self) -> contextlib.AbstractContextManager[Connection]:
-        """Return a context manager that makes the writes of its block one commit.
-
-        An inner transaction of the same thread, also one of the session store, joins the outer one.
-        """
-        return self.database.transaction()
 
     def close(self) -> None:
         """Close the database.
@@ -219,7 +256,7 @@ class Outbox:
             OutboxFull: The outbox is full. The row is not stored, and no older row is deleted for it.
         """
         key = (provider, row.hook, row.event)
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             statement = self.put_statement(provider, row, fingerprint, bounded=bounded)
             if connection.execute(*statement).fetchall():
                 # After the commit: a worker that is woken before would not see the row, and would sleep for seconds.
@@ -263,44 +300,40 @@ class Outbox:
 
     # ----------------------------------------------------------------- deliver
 
-    def next(self, provider: str, skip_sessions: Iterable[str] = ()) -> Row | None:
-        """Return the oldest pending row of `provider`, but of none of `skip_sessions`; None if there is no such row."""
-        condition, skipped = self.database.among("session_id", skip_sessions)
-        rows = self._select(
-            f"provider = ? AND state = 'pending' AND NOT ({condition}) ORDER BY number LIMIT 1",
-            (provider, *skipped),
-        )
-        return rows[0] if rows else None
+    def next(
+        self, provider: str, session_id: str | None = None, *, skip_sessions: Iterable[str] = ()
+    ) -> Row | None:
+        """Return the oldest pending row of `provider`; None if there is none.
 
-    def next_of_session(self, provider: str, session_id: str) -> Row | None:
-        """Return the oldest pending row of `provider` and this session; None if there is no such row."""
+        Args:
+            session_id: Only a row of this session, if it is given.
+            skip_sessions: Sessions whose rows are passed over.
+        """
+        condition, values = self.database.among("session_id", skip_sessions)
+        condition = f"NOT ({condition})"
+        if session_id is not None:
+            condition, values = "session_id = ?", (session_id,)
         rows = self._select(
-            "session_id = ? AND provider = ? AND state = 'pending' ORDER BY number LIMIT 1",
-            (session_id, provider),
+            f"provider = ? AND state = 'pending' AND {condition} ORDER BY number LIMIT 1", (provider, *values)
         )
-        return rows[0] if rows else None
-
-    def pending_row(self, number: int) -> Row | None:
-        """Return the row with this number if it is pending, else None."""
-        rows = self._select("number = ? AND state = 'pending'", (number,))
         return rows[0] if rows else None
 
     def delivered(self, row: Row) -> None:
         """Delete a row that the provider took, and remember its id."""
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             self._settle(connection, [row])
             self._forget(connection, self._wall() - REMEMBERED_S)
 
     def failed(self, row: Row, error: str, *, counted: bool) -> None:
         """Store the error of a failed try with the row. If `counted`, also add one to its `attempts`."""
         statement = "UPDATE outbox_rows SET attempts = attempts + ?, error = ? WHERE number = ?"
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             connection.execute(statement, (int(counted), error, row.number))
 
     def bury(self, row: Row, error: str) -> None:
         """Make the row a dead letter: it waits for a person, and later rows of its session are sent."""
         statement = "UPDATE outbox_rows SET state = 'dead letter', attempts = attempts + 1, error = ? WHERE number = ?"
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             connection.execute(statement, (error, row.number))
 
     def waits(self, provider: str, session_id: str | None = None) -> bool:
@@ -334,7 +367,7 @@ class Outbox:
         Args:
             numbers: Numbers of the rows; default: all dead letters.
         """
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             rows = self.dead_letters() if numbers is None else self.rows(numbers)
             rows = [row for row in rows if row.state == "dead letter"]
             connection.executemany(
@@ -353,7 +386,7 @@ class Outbox:
         Args:
             numbers: Numbers of the rows; default: all dead letters.
         """
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             return self._settle(connection, self.dead_letters() if numbers is None else self.rows(numbers))
 
     # --------------------------------------------------------- rewind and delete
@@ -376,7 +409,7 @@ class Outbox:
         The provider may have a turn if its row is not pending any more, if the row was tried before, or if it is the
         first row of its session, because some process may be sending it now.
         """
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             names = list(turns)
             condition = "provider = ? AND hook = 'sync_turn' AND event = ?"
             self._lock_lines(
@@ -397,7 +430,7 @@ class Outbox:
 
         Rows that ask a provider to forget rewound turns stay, because the provider still has those turns.
         """
-        with self.transaction() as connection:
+        with self.database.transaction() as connection:
             rows = self._select("session_id = ?", (session_id,))
             return self._settle(connection, [row for row in rows if not names_rewound_turns(row)])
 
@@ -408,13 +441,6 @@ class Outbox:
         """Number of rows that wait, of all providers."""
         query = "SELECT count(*) FROM outbox_rows WHERE state = 'pending'"
         return int(self.database.execute(query).fetchone()[0])
-
-    @property
-    def oldest_age(self) -> float | None:
-        """Age in seconds of the oldest pending row; None if there is none."""
-        query = "SELECT min(created_at) FROM outbox_rows WHERE state = 'pending'"
-        oldest = self.database.execute(query).fetchone()[0]
-        return None if oldest is None else max(0.0, self._wall() - oldest)
 
     def backlog(self, provider: str) -> Backlog:
         """Return the counts of pending rows and dead letters of one provider."""
@@ -427,8 +453,8 @@ class Outbox:
 
     @contextlib.contextmanager
     def reading(self, providers: Iterable[str]) -> Iterator[None]:
-        """Let `backlog` look at these providers once in the block, with the first other read, if the rows are on a server."""
-        if self.database.kind == "sqlite" or getattr(self._looks, "rows", None) is not None:
+        """Let `backlog` look at these providers once in the block, on a server together with the first other read."""
+        if getattr(self._looks, "rows", None) is not None:
             yield
             return
         self._looks.rows = {name: self.database.ask([(_BACKLOG, (name,))]) for name in providers}
@@ -480,9 +506,9 @@ class Outbox:
 
     def _lock_lines(self, connection: Connection, rows: Iterable[Row]) -> None:
         """Let the workers wait that send rows of these sessions: each locks the line of a session before its rows."""
-        if self.database.kind == "postgresql":
+        if lock := self.database.dialect.row_lock:
             connection.executemany(
-                "SELECT 1 FROM outbox_lines WHERE provider = ? AND session_id = ? FOR UPDATE",
+                f"SELECT 1 FROM outbox_lines WHERE provider = ? AND session_id = ?{lock}",  # noqa: S608  our own words
                 sorted({(row.provider, row.session_id) for row in rows}),
             )
 

@@ -206,18 +206,22 @@ def read_times(text: str, now: float | None, zone: tzinfo) -> tuple[tuple[When, 
             when = _absolute(match.groupdict())
             if when is not None:
                 places.append((*match.span(), when))
-        covered = _without(covered, places)
+                covered = _without(covered, *match.span())
     undated = covered
     if at is not None:
         # Matches overlap: a bound belongs to the match, and "last 3 weeks" is no "last week".
         for pattern in _relative_patterns():
-            found = [(*match.span(), _relative(match, at)) for match in pattern.finditer(covered)]
-            places += [(first, last, when) for first, last, when in found if when is not None]
-            covered = _without(covered, places)
-        places += _in_other_words(covered, at)
-        covered = _without(covered, places)
-        places = list(_with_bounds(text, sorted(places, key=lambda place: place[:2]), at))
-    return tuple(when for _, _, when in places), undated, covered
+            for match in pattern.finditer(covered):
+                when = _relative(match, at)
+                if when is not None:
+                    places.append((*match.span(), when))
+                    covered = _without(covered, *match.span())
+        for first, last, when in _in_other_words(covered, at):
+            places.append((first, last, when))
+            covered = _without(covered, first, last)
+        if places:
+            places = list(_with_bounds(text, sorted(places, key=lambda place: place[:2]), at))
+    return tuple([when for _, _, when in places]), undated, covered
 
 
 # Words by which a question asks for anything that was done or said, in the languages in which times are read.
@@ -315,11 +319,9 @@ def asks_for_first(question: str) -> bool:
     return bool(_FIRST.search(question))
 
 
-def _without(text: str, places: list[tuple[int, int, When]]) -> str:
-    """Return a text of the same length with spaces at these places."""
-    for first, last, _ in places:
-        text = text[:first] + " " * (last - first) + text[last:]
-    return text
+def _without(text: str, first: int, last: int) -> str:
+    """Return a text of the same length with spaces from `first` to `last`."""
+    return text[:first] + " " * (last - first) + text[last:]
 
 
 def _absolute(parts: dict[str, str | None]) -> When | None:

@@ -1,7 +1,7 @@
 """One spelling for letters that people write in two ways (ё and е, Ά and α, أ and ا, ß and ss), and stems of words.
 
-The choice of letters follows Lucene's normalizers for Arabic, Persian and Indic text. Words are stemmed with Snowball
-if their script shows the language. Words in Latin letters are stemmed as English by SQLite's tokenizer `porter`.
+The choice of letters follows Lucene's normalizers for Arabic, Persian and Indic text. Words are stemmed with Snowball:
+those in Latin letters as English, others if their script shows the language.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _DIGITS = "\u0660-\u0669\u06f0-\u06f9\u0966-\u096f"  # of Arabic, Persian, Hindi
 _TYPESET = (
     "\uff01-\uff5e\ufb00-\ufb06\ufb1d-\ufdff\ufe70-\ufefc"  # full-width Latin, ligatures, shapes of Arabic
 )
-_ACCENT = re.compile("[\u0300-\u036f]")
+_ACCENTS = re.compile("(?<=[A-Za-z])[\u0300-\u036f]+")
 _NASAL = re.compile("[ङञणनम]्(?=[क-ह])")  # हिन्दी and हिंदी
 
 # The stemmer for words of a script. It stems Bulgarian words like Russian words, and Persian words like Arabic words;
@@ -96,14 +96,14 @@ def one_spelling(text: str) -> str:
 
 
 def unaccented(text: str) -> str:
-    """Return `text` without accents, as the index holds Latin words. `text` is a result of `tokens.fold`.
+    """Return `text` with its Latin letters without accents. `text` is a result of `tokens.fold`.
 
-    >>> unaccented("josé"), unaccented("ガ")
-    ('jose', 'ガ')
+    >>> unaccented("josé"), unaccented("йод")
+    ('jose', 'йод')
     """
     if text.isascii():
         return text
-    return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text)))
+    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text)))
 
 
 def stem_words(text: str) -> str:
@@ -115,6 +115,16 @@ def stem_words(text: str) -> str:
     ('документ сервер', 'مدرس')
     """
     return text if text.isascii() else _stemmed_pattern().sub(_stem_of, text)
+
+
+def english_stem(word: str) -> str:
+    """Return the stem of a word in lower case, by the rules of Snowball; a word with digits as it is.
+
+    >>> english_stem("databases"), english_stem("b2s")
+    ('databas', 'b2s')
+    """
+    is_word = word.isalpha() and 2 < len(word) <= _MAX_STEMMED_CHARS
+    return _stem("English", word) if is_word else word
 
 
 def hebrew_forms(word: str) -> tuple[str, ...]:

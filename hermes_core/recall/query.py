@@ -55,6 +55,7 @@ Operator = Literal["AND", "OR", "NOT"]
 
 _QUOTED = r'"[^"]+"|“[^”]+”|„[^“”"]+[“”"]|«[^»]+»|»[^«]+«|「[^」]+」|『[^』]+』'
 _QUOTES = '"“”„«»「」『』'
+_CONDITION_SIGN = re.compile(rf"[*{_QUOTES}]|AND|OR|NOT")
 _PIECE = re.compile(rf"({_QUOTED})|([()])|([^\s{_QUOTES}()]+)")
 _NEGATED = re.compile(rf"(?:^|\s)NOT\s+(?:{_QUOTED}|\S+)|\b(?:AND|OR)\b")
 _HEBREW_ABBREVIATION = re.compile('(?<=[\u05d0-\u05ea])["”](?=[\u05d0-\u05ea])')
@@ -282,11 +283,13 @@ def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
     """
     people = {_as_name(word) for name in named for word in words(name)}
     terms: dict[str, Term] = {}
-    persian = {fold(word): other for word, other in persian_forms(text).items()}
+    persian = {} if text.isascii() else {fold(word): other for word, other in persian_forms(text).items()}
     for word in words(_NEGATED.sub(" ", text)):
         stem = strip_possessive(word)
-        if every or not (is_stop_word(word) or _as_name(stem) in people):
-            forms = (*irregular_forms(stem), *hebrew_forms(stem), *filter(None, [persian.get(word)]))
+        if every or not (is_stop_word(word) or (people and _as_name(stem) in people)):
+            forms = irregular_forms(stem)
+            if not stem.isascii():
+                forms = (*forms, *hebrew_forms(stem), *filter(None, [persian.get(word)]))
             terms.setdefault(stem, Term(stem, "word", forms, similar_words(stem)))
     for run in dense_runs(text):
         ones, pairs = grams(run)
@@ -304,6 +307,8 @@ def parse_condition(text: str) -> Expression | None:
     If the question has AND, OR or NOT, words without an operator between them are joined by AND. Otherwise only prefixes
     and phrases of at most `MAX_PHRASE_TERMS` words are conditions. Operators without operands, and brackets without a partner, are ignored.
     """
+    if not _CONDITION_SIGN.search(text):
+        return None
     pieces = _pieces(text)
     if any(piece in ("AND", "OR", "NOT") for piece in pieces):
         return _ConditionParser(pieces).parse()

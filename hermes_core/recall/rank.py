@@ -273,10 +273,23 @@ def score_places(
         sizes: The number of characters by place; a missing place counts as of typical size.
     """
     scores: dict[Place, float] = {}
+    sizes = sizes or {}
+    # Plain loops: there are thousands of places for each question.
     for term in terms:
-        worth = term.weight * rarity(term.frequency, total) * (TERM_SATURATION + 1)
-        own = _own_weights(term, sizes or {})
-        for place, weight in _with_neighbours(own).items():
+        rarity = math.log1p((max(total - term.frequency, 0) + 0.5) / (term.frequency + 0.5))
+        worth = term.weight * rarity * (TERM_SATURATION + 1)
+        typical = TYPICAL_SIZE if term.kind == "word" else TYPICAL_DENSE_SIZE
+        root, base = LENGTH_WEIGHT / math.sqrt(typical), 1 - LENGTH_WEIGHT
+        own: dict[Place, float] = {}
+        near: dict[Place, float] = {}
+        known = near.get
+        for place, strength in term.places.items():
+            group, position = place
+            own[place] = weight = strength / (base + root * math.sqrt(sizes.get(place, typical)))
+            for step, share in _STEPS:
+                neighbour = (group, position + step)
+                near[neighbour] = known(neighbour, 0.0) + share * weight
+        for place, weight in near.items():
             scores[place] = scores.get(place, 0.0) + worth * weight / (weight + TERM_SATURATION)
         for place, weight in own.items():
             scores[place] += OWN_WORDS_WEIGHT * worth * weight / (weight + TERM_SATURATION)
@@ -330,33 +343,6 @@ def proactive_evidence(
         - EVIDENCE_LENGTH_WEIGHT * math.log(max(len(part) / 5, 1.0))
         + NAMED_PERSON_WEIGHT * bool(analysis.names)
     )
-
-
-def rarity(frequency: int, total: int) -> float:
-    """Return the weight of a word that occurs in `frequency` of `total` messages; a rare word weighs more."""
-    return math.log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
-
-
-def _own_weights(term: TermHits, sizes: Mapping[Place, int]) -> dict[Place, float]:
-    """Return the weight of a term at each of its places; it is lower in a longer message."""
-    typical = TYPICAL_SIZE if term.kind == "word" else TYPICAL_DENSE_SIZE
-    root, base = LENGTH_WEIGHT / math.sqrt(typical), 1 - LENGTH_WEIGHT
-    return {
-        place: strength / (base + root * math.sqrt(sizes.get(place, typical)))
-        for place, strength in term.places.items()
-    }
-
-
-def _with_neighbours(own: Mapping[Place, float]) -> dict[Place, float]:
-    """Return weights of a term at places, and at lower shares at the places near them."""
-    # Plain loops: there are thousands of places for each question.
-    weights: dict[Place, float] = {}
-    known = weights.get
-    for (group, position), weight in own.items():
-        for step, share in _STEPS:
-            near = (group, position + step)
-            weights[near] = known(near, 0.0) + share * weight
-    return weights
 
 
 _TIME_WORD = re.compile(

@@ -24,7 +24,7 @@ from hermes_core.sessions.records import (
     session_of,
     sqlite_text,
 )
-from hermes_core.storage.engine import Engine, Reader, Statement
+from hermes_core.storage.engine import Engine, Reader
 
 # Largest number of sessions in a chain or under one root. Damaged rows could make an endless chain.
 MAX_SESSIONS = 10_000
@@ -53,6 +53,24 @@ _IS_DELEGATED = """
 """
 # Any other parent without a relation only means that the child came after it: two conversations.
 _RELATED = f"({_CONTINUES} OR {_BRANCHES} OR {_IS_DELEGATED})"
+
+# A session, which is the parameter, with its ancestors, and with its descendants, as common table expressions. `link` is a
+# condition on a child and its parent.
+_UP = """up (id) AS (
+                SELECT id FROM sessions WHERE id = ?
+                UNION
+                SELECT p.id FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id
+                WHERE c.user = p.user AND {link})"""
+_UNDER = """under (id) AS (
+                SELECT id FROM sessions WHERE id = ?
+                UNION
+                SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id AND c.parent_id <> ''
+                WHERE c.user = p.user AND {link})"""
+
+FAMILY = f"""WITH RECURSIVE {_UP.format(link=_RELATED)}, {_UNDER.format(link=_RELATED)}
+              SELECT 'up', id FROM (SELECT id FROM up LIMIT {MAX_SESSIONS}) above
+              UNION ALL SELECT 'under', id FROM (SELECT id FROM under LIMIT {MAX_SESSIONS}) below"""
+"""The statement of which `family_from` needs the rows. Its parameters are the id of the session, twice."""
 
 # Ids of the archived sessions: a range of keys, so that the index is used; `;` is the character after `:`.
 _MARKS = "SELECT substr(key, 10) AS id FROM state_meta WHERE key >= 'archived:' AND key < 'archived;'"
@@ -99,21 +117,8 @@ def _ancestors(connection: Reader, session_id: str, link: str) -> list[str]:
 
     Stop at the first ancestor for which the SQL condition `link` on child `c` and parent `p` does not hold.
     """
-    rows = connection.execute(*_ancestors_statement(session_id, link))
-    return [row[0] for row in rows] or [session_id]
-
-
-def _ancestors_statement(session_id: str, link: str) -> Statement:
-    return f"WITH RECURSIVE {_ancestor_table(link)} SELECT id FROM up LIMIT {MAX_SESSIONS}", (session_id,)
-
-
-def _ancestor_table(link: str) -> str:
-    """Return the common table expression `up` of a session, which is its parameter, and its ancestors."""
-    return f"""up (id) AS (
-                SELECT id FROM sessions WHERE id = ?
-                UNION
-                SELECT p.id FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id
-                WHERE c.user = p.user AND {link})"""
+    sql = f"WITH RECURSIVE {_UP.format(link=link)} SELECT id FROM up LIMIT {MAX_SESSIONS}"
+    return [row[0] for row in connection.execute(sql, (session_id,))] or [session_id]
 
 
 def in_context(connection: Engine, session_id: str) -> frozenset[str]:
@@ -148,24 +153,15 @@ def family(database: Engine, session_id: str) -> frozenset[str]:
 
     A compression, a branch or a delegation connects two sessions.
     """
-    return family_from(database, session_id, *database.read([family_statement(session_id)]))
-
-
-def family_statement(session_id: str) -> Statement:
-    """Return the statement that `family_from` needs the rows of, to be read in one round trip with others."""
-    up, under = _ancestor_table(_RELATED), _descendant_table(_RELATED)
-    sql = f"""WITH RECURSIVE {up}, {under}
-              SELECT 'up', id FROM (SELECT id FROM up LIMIT {MAX_SESSIONS}) above
-              UNION ALL SELECT 'under', id FROM (SELECT id FROM under LIMIT {MAX_SESSIONS}) below"""
-    return sql, (session_id, session_id)
+    return family_from(database, session_id, database.execute(FAMILY, (session_id, session_id)).fetchall())
 
 
 def family_from(database: Engine, session_id: str, rows: Sequence[Any]) -> frozenset[str]:
-    """Return `family` from the rows of `family_statement`. Most sessions have no parent, and need no further read."""
-    above = [row[1] for row in rows if row[0] == "up"]
-    if len(above) > 1:
-        return frozenset(_under(database, above[-1], _RELATED))
-    return frozenset([session_id, *(row[1] for row in rows if row[0] == "under")])
+    """Return `family` from the rows of `FAMILY`. Most sessions have no parent, and need no further read."""
+    above, ids = list[str](), [session_id]
+    for row in rows:
+        (above if row[0] == "up" else ids).append(row[1])
+    return frozenset(_under(database, above[-1], _RELATED) if len(above) > 1 else ids)
 
 
 def delegated(connection: Reader, session_id: str) -> list[str]:
@@ -178,23 +174,8 @@ def _under(connection: Reader, session_id: str, link: str) -> list[str]:
 
     Do not follow a child for which the SQL condition `link` on child `c` and parent `p` does not hold.
     """
-    rows = connection.execute(*_descendants_statement(session_id, link))
-    return [row[0] for row in rows] or [session_id]
-
-
-def _descendants_statement(session_id: str, link: str) -> Statement:
-    return f"WITH RECURSIVE {_descendant_table(link)} SELECT id FROM under LIMIT {MAX_SESSIONS}", (
-        session_id,
-    )
-
-
-def _descendant_table(link: str) -> str:
-    """Return the common table expression `under` of a session, which is its parameter, and its descendants."""
-    return f"""under (id) AS (
-                SELECT id FROM sessions WHERE id = ?
-                UNION
-                SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id AND c.parent_id <> ''
-                WHERE c.user = p.user AND {link})"""
+    sql = f"WITH RECURSIVE {_UNDER.format(link=link)} SELECT id FROM under LIMIT {MAX_SESSIONS}"
+    return [row[0] for row in connection.execute(sql, (session_id,))] or [session_id]
 
 
 def children(connection: Reader, session_id: str) -> list[str]:

@@ -235,7 +235,7 @@ def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> No
                     "DELETE FROM state_meta WHERE key = ? OR key LIKE ?",
                     (PROGRESS_KEY, f"{LAST_ID_KEY}%"),
                 )
-                index.rebuild_indexes(connection, lambda done: progress("search index", done))
+                index.rebuild_index(connection, lambda done: progress("search index", done))
             faults = new.integrity()
         if faults:
             raise DatabaseCorrupt(f"the repaired store is damaged as well: {faults[0]}", "check the disk")
@@ -307,7 +307,7 @@ def _copy_table(
                 fits = True
         result.saved[table] += fits
         result.lost[table] += not fits
-        if row_id % index.BATCH == 0:
+        if row_id % index.STEP == 0:
             progress(table, result.saved[table])
 
 
@@ -439,9 +439,8 @@ def vacuum(sessions: SessionStore, *, dry_run: bool = False) -> Vacuumed:
     usable = words.problem() != index.NO_FTS5
     if usable and words.is_damaged():
         words.rebuild()
-    with database.transaction() as connection:
-        for table in index.TABLES if usable else ():
-            connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+    if usable:
+        database.execute(f"INSERT INTO {index.TABLE} ({index.TABLE}) VALUES ('optimize')")
     database.execute("VACUUM")
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return Vacuumed(before, sizes()[0])

@@ -10,39 +10,22 @@ import json
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from hermes_core.contract.values import Origin
 from hermes_core.errors import SessionError
-from hermes_core.safety.origin import as_origin
-from hermes_core.sessions.records import StoredMessage, message_of, messages_statement, sqlite_text
+from hermes_core.sessions.records import (
+    StoredMessage,
+    StoredOpenTurn,
+    message_of,
+    messages_statement,
+    open_turn_of,
+    open_turn_statement,
+    sqlite_text,
+)
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Connection, Statement
 
 # Whose values a state holds: one conversation, all conversations of a user, or all users of a platform.
 StateScope = Literal["session", "user", "app"]
-
-
-class StoredOpenTurn(Struct, frozen=True):
-    """An unfinished turn in the store.
-
-    Attributes:
-        id: Id of the turn.
-        session_id: Id of the session of the turn.
-        user: The person's message in chat form, without recall.
-        author: Name of the person, if several people speak in the session.
-        contexts: (label, text) of each part of the recall for the turn; None if the recall had not come yet.
-        messages: Messages after the person's message so far.
-        origin: The lowest origin of the recall.
-    """
-
-    id: str
-    session_id: str
-    user: Mapping[str, Any]
-    author: str
-    contexts: tuple[tuple[str, str], ...] | None = None
-    messages: tuple[Mapping[str, Any], ...] = ()
-    origin: Origin = "person"
 
 
 class OpenTurnStore:
@@ -110,24 +93,8 @@ class OpenTurnStore:
 
     def get(self, turn_id: str) -> StoredOpenTurn | None:
         """Return an unfinished turn with its messages; None if there is none with this id."""
-        sql = """SELECT -1 AS number, s.id, o.user, o.author, o.contexts FROM open_turns o
-                 JOIN sessions s ON s.key = o.session_key WHERE o.id = ?
-                 UNION ALL SELECT m.number, '', m.message, '', '' FROM open_messages m
-                 WHERE m.turn_key = (SELECT key FROM open_turns WHERE id = ?) ORDER BY number"""
-        ((*rows,),) = self._db.database.read([(sql, (sqlite_text(turn_id),) * 2)])
-        if not rows:
-            return None
-        (_, session_id, user, author, recall), *messages = rows
-        contexts, origin = _recall(recall)
-        return StoredOpenTurn(
-            turn_id,
-            session_id,
-            json.loads(user),
-            author,
-            contexts,
-            tuple(json.loads(message[2]) for message in messages),
-            origin,
-        )
+        (rows,) = self._db.database.read([open_turn_statement(turn_id)])
+        return open_turn_of(turn_id, rows)
 
     def open_in(self, session_id: str) -> list[StoredOpenTurn]:
         """Return the unfinished turns of a session."""
@@ -170,14 +137,6 @@ class OpenTurnStore:
             return 0  # as nearly always: each turn asks
         with self._db.transaction() as connection:
             return _delete(connection, "updated_at < ?", before)
-
-
-def _recall(text: str) -> tuple[tuple[tuple[str, str], ...] | None, Origin]:
-    """Return the stored recall of a turn and its origin; None as the recall if it had not come yet."""
-    if not text:
-        return None, "person"
-    value = json.loads(text)
-    return tuple((label, part) for label, part in value["contexts"]), as_origin(value["origin"])
 
 
 def _delete(connection: Connection, condition: str, value: object) -> int:

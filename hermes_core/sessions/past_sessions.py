@@ -141,8 +141,8 @@ class PastSessions:
                             newest=facts.newest,
                             now=now,
                             zone=self._zone,
-                            vectors=self.vectors,
-                            question=self.vectors.question(query, analysis.text) if self.vectors else "",
+                            vectors=vectors,
+                            question=vectors.question(query, analysis.text) if vectors else "",
                             covered=covered,
                             proactive=proactive,
                             snippets=snippets,
@@ -214,7 +214,8 @@ class PastSessions:
     @property
     def vector_fault(self) -> str:
         """The reason why searches are by words only although search by meaning is configured; "" if they are not."""
-        return self.vector_problem or (self.vectors.fault if self.vectors is not None else "")
+        vectors = self.vectors
+        return self._vector_problem or (vectors.fault if vectors is not None else "")
 
     @property
     def problem(self) -> str:

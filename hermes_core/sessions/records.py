@@ -150,6 +150,28 @@ class StoredMessage(Struct, frozen=True):
         return message
 
 
+class StoredOpenTurn(Struct, frozen=True):
+    """An unfinished turn in the store.
+
+    Attributes:
+        id: Id of the turn.
+        session_id: Id of the session of the turn.
+        user: The person's message in chat form, without recall.
+        author: Name of the person, if several people speak in the session.
+        contexts: (label, text) of each part of the recall for the turn; None if the recall had not come yet.
+        messages: Messages after the person's message so far.
+        origin: The lowest origin of the recall.
+    """
+
+    id: str
+    session_id: str
+    user: Mapping[str, Any]
+    author: str
+    contexts: tuple[tuple[str, str], ...] | None = None
+    messages: tuple[Mapping[str, Any], ...] = ()
+    origin: Origin = "person"
+
+
 class StoredSession(Struct, frozen=True):
     """A stored session. `last_active` is the time of the newest message; `ended_at` is None for an open session."""
 
@@ -375,6 +397,40 @@ def stored_origin(role: str, origin: str, tool_name: str) -> Origin:
     if role == "tool":
         return "assistant" if tool_name in MEMORY_TOOLS else "tool"
     return "assistant" if role == "assistant" else "person"
+
+
+def open_turn_statement(turn_id: str) -> Statement:
+    """Return the statement of which `open_turn_of` needs the rows."""
+    sql = """SELECT -1 AS number, s.id, o.user, o.author, o.contexts FROM open_turns o
+             JOIN sessions s ON s.key = o.session_key WHERE o.id = ?
+             UNION ALL SELECT m.number, '', m.message, '', '' FROM open_messages m
+             WHERE m.turn_key = (SELECT key FROM open_turns WHERE id = ?) ORDER BY number"""
+    return sql, (sqlite_text(turn_id),) * 2
+
+
+def open_turn_of(turn_id: str, rows: Sequence[Any]) -> StoredOpenTurn | None:
+    """Return an unfinished turn from the rows of `open_turn_statement`; None if there is none."""
+    if not rows:
+        return None
+    (_, session_id, user, author, recall), *messages = rows
+    contexts, origin = _recall_of(recall)
+    return StoredOpenTurn(
+        turn_id,
+        session_id,
+        json.loads(user),
+        author,
+        contexts,
+        tuple(json.loads(message[2]) for message in messages),
+        origin,
+    )
+
+
+def _recall_of(text: str) -> tuple[tuple[tuple[str, str], ...] | None, Origin]:
+    """Return the stored recall of a turn and its origin; None as the recall if it had not come yet."""
+    if not text:
+        return None, "person"
+    value = json.loads(text)
+    return tuple((label, part) for label, part in value["contexts"]), as_origin(value["origin"])
 
 
 def session_of(row: Any) -> StoredSession:

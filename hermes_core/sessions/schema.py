@@ -1,9 +1,7 @@
 """The schema of state.db. A released version never changes; the next version appends a migration to the list.
 
-Message text is stored once, in the table `messages`. There are two full-text indexes (FTS5). The word index reads its
-text from a view of the table, and leaves out text in scripts without spaces between words ("dense runs", see
-`recall.tokens`). The gram index has the single characters and pairs of characters of such text. Rewound messages are in
-neither index.
+Message text is stored once, in the table `messages`. The full-text index (FTS5) holds its terms, as `recall.tokens` cuts
+them. Rewound messages are not in the index.
 """
 
 from __future__ import annotations
@@ -109,10 +107,6 @@ _TABLES = (
     # Finds the last number of a session, and counts its turns, without reading all of them.
     "CREATE INDEX turns_by_number ON turns (session_key, number) WHERE state = 0",
     "CREATE TABLE state_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
-    """
-    CREATE VIEW indexed_messages AS
-    SELECT id, content, trim(tool_name || ' ' || tool_calls) AS calls FROM messages WHERE state < 2
-    """,
     # A vector for each piece of a message. The table stays empty without the package hermes-memory-semantic.
     """
     CREATE TABLE vectors (
@@ -158,27 +152,28 @@ _TABLES = (
         PRIMARY KEY (user, day)
     ) STRICT
     """,
+    "CREATE TABLE leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until REAL NOT NULL) STRICT",
 )
 
 
 def _create(connection: sqlite3.Connection) -> None:
     for statement in _TABLES:
         connection.execute(statement)
-    index.create_indexes(connection)
+    index.create_index(connection)
     create_tables(connection)
     create_notes(connection)
 
 
 def _cut_text(connection: sqlite3.Connection) -> None:
-    """Rebuild the search indexes with this version's rules for cutting text into words.
+    """Rebuild the search index with this version's rules for cutting text into words.
 
-    Forget the migrations of newer rules, so that a newer version of this package rebuilds the indexes again.
+    Forget the migrations of newer rules, so that a newer version of this package rebuilds the index again.
     """
     later = (
         "DELETE FROM schema_migrations WHERE name LIKE 'text-cut-%' AND CAST(substr(name, 10) AS INTEGER) > ?"
     )
     connection.execute(later, (int(CUT_VERSION),))
-    index.rebuild_indexes(connection)
+    index.rebuild_index(connection)
 
 
 MIGRATIONS: tuple[Migration, ...] = ((SCHEMA_1, _create), (f"text-cut-{CUT_VERSION}", _cut_text))

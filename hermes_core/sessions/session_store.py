@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -74,7 +73,7 @@ def _with_index(
 
     @functools.wraps(method)
     def wrapper(self: SessionStore, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        return self.with_index(lambda: method(self, *args, **kwargs))
+        return self.with_index(functools.partial(method, self, *args, **kwargs))
 
     return wrapper
 
@@ -244,7 +243,7 @@ class SessionStore:
         }
         if self._has_fields(session_id, fields, title):
             return session_id
-        write = partial(
+        write = functools.partial(
             self._create, session_id, source, fields, title, bool(identity), epoch_seconds(started_at)
         )
         self.database.retry(write, idempotent=True)
@@ -597,7 +596,7 @@ class SessionStore:
             raise SessionError(f"turn {turn_id!r} has no messages", "store a turn once it is complete")
         now = self._clock()
         time_of_turn = epoch_seconds(at)
-        write = partial(
+        write = functools.partial(
             self._append_turn,
             *(session_id, messages, turn_id, number, author),
             at=now if time_of_turn is None else time_of_turn,
@@ -772,7 +771,7 @@ class SessionStore:
                 )
             )
         new_ids, results = self.database.insert("messages", rows, "id", [*statements, *further], last=last)
-        self.index.add(connection, new_ids)
+        self.index.add(connection, new_ids, rows)
         ids = [new_ids[number] if stored is None else stored for stored, number in places]
         return ids, results[len(statements) :]
 

@@ -26,7 +26,7 @@ _OWN_COLUMNS = {
     "sessions": {"key", "message_count"},
     "messages": {"id", "session_key", "position", "size"}
     # The search index of PostgreSQL stands in columns of the messages.
-    | {"owner_key", "ordinal", "bucket", "words", "grams"},
+    | {"owner_key", "ordinal", "bucket", "terms"},
     "turns": {"key", "session_key", "first_message_id", "last_message_id"},
 }
 
@@ -149,13 +149,10 @@ def _store(
             if not keep_origins or message.get("origin", "") not in ("", *RANKS):
                 place["origin"] = "import"
             values = {name: value for name, value in message.items() if name not in _OWN_COLUMNS["messages"]}
-            rows.append({**values, **place, **({} if hidden else db.index.columns(message))})
+            rows.append({**values, **place, **db.index.columns(message)})
             position += not hidden
         ids = _insert(db.database, "messages", rows)
-        db.index.add(
-            connection,
-            [message_id for message_id, row in zip(ids, rows, strict=True) if row["position"] is not None],
-        )
+        db.index.add(connection, ids, rows)
         connection.execute("UPDATE sessions SET message_count = ? WHERE key = ?", (position, key))
         new_turns = []
         for turn in turns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -14,10 +14,10 @@ from hermes_core.errors import DatabaseUnavailable, SessionError
 from hermes_core.safety.origin import lowest
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.lineage import (
+    FAMILY,
     ID_COLUMNS,
     composed_id,
     family_from,
-    family_statement,
     id_among,
     position_of,
     session_key,
@@ -27,15 +27,18 @@ from hermes_core.sessions.records import (
     CompletedTurn,
     State,
     StoredMessage,
+    StoredOpenTurn,
     message_of,
     messages_statement,
+    open_turn_of,
+    open_turn_statement,
     sqlite_text,
     stored_origin,
     turn_from_row,
 )
 from hermes_core.sessions.schema import MAY_BE_LOWER, REPAIR
 from hermes_core.sessions.search.protocol import SearchIndex
-from hermes_core.storage.engine import Connection, Engine, Statement
+from hermes_core.storage.engine import Connection, Engine
 
 TURNS_PER_QUERY = 200
 
@@ -71,6 +74,7 @@ class TurnContext(Struct, frozen=True):
         lineage: Ids of the session and of all sessions that are connected with it, if asked for.
         origin: The lowest origin of the messages that the model gets, if asked for; "person" if none is low.
         recent: The latest messages, oldest first, as many as were asked for.
+        open_turn: The unfinished turn that was asked for; None if there is none.
     """
 
     session_id: str
@@ -82,6 +86,7 @@ class TurnContext(Struct, frozen=True):
     lineage: frozenset[str] = frozenset()
     origin: Origin = "person"
     recent: tuple[StoredMessage, ...] = ()
+    open_turn: StoredOpenTurn | None = None
 
 
 class TurnStore:
@@ -90,7 +95,7 @@ class TurnStore:
     def __init__(self, database: Engine, index: SearchIndex) -> None:
         self._database, self._index = database, index
 
-    def ask_context(
+    def context(
         self,
         session_id: str,
         user: str,
@@ -100,8 +105,9 @@ class TurnStore:
         recent: int = 0,
         setting: str = "",
         expired_before: float = 0.0,
-    ) -> Callable[[], TurnContext]:
-        """Return a function that returns what a turn of a user's session needs, in one round trip as a rule.
+        turn_id: str = "",
+    ) -> TurnContext:
+        """Return what a turn of a user's session needs, read in one round trip as a rule.
 
         Args:
             lineage: True to return `TurnContext.lineage`.
@@ -109,57 +115,51 @@ class TurnStore:
             recent: Number of latest messages to return.
             setting: Key of a text of `SessionMeta.get` to return.
             expired_before: Time in epoch seconds before which an unfinished turn has expired.
+            turn_id: Id of an unfinished turn to return.
         """
         session_id, user = sqlite_text(session_id), sqlite_text(user)
         if not self._database.exists:
-            return lambda: TurnContext(session_id, lineage=frozenset([session_id]))
-
-        def statements_of(own: str) -> list[Statement]:
-            ids = (own, composed_id(own, user))
-            return [
-                (_CONTEXT, (setting, expired_before, *ids)),
-                *([family_statement(own)] if lineage else []),
-                *([messages_statement(own, last=recent)] if recent else []),
-                *([(_ORIGINS, (own,))] if origin else []),
-            ]
-
-        def context_from(own: str, rows: list[list[Any]]) -> TurnContext:
-            others = iter(rows[1:])
-            family = family_from(self._database, own, next(others)) if lineage else frozenset[str]()
-            latest = tuple(map(message_of, next(others))) if recent else ()
-            read = (
-                lowest(stored_origin(row[0], row[1], row[2]) for row in next(others)) if origin else "person"
-            )
-            row = next((row for row in rows[0] if row["id"] == own and row["user"] == user), None)
-            if row is None:
-                return TurnContext(own, lineage=family, origin=read, recent=latest)
-            return TurnContext(
-                own,
-                {name: row[name] for name in ("identity", "parent_id", "relation", "title")},
-                row["last_number"],
-                row["memory_prompt"],
-                row["setting"],
-                bool(row["has_expired_turns"]),
-                family,
-                read,
-                latest,
-            )
-
-        ask = self._database.ask(statements_of(session_id))
-
-        def context() -> TurnContext:
-            with self._database.detecting_damage():
-                try:
-                    rows, own = ask(), session_id
-                    if (other := id_among(self._database, rows[0], session_id, user)) != session_id:
-                        rows, own = self._database.read(statements_of(other)), other
-                    return context_from(own, rows)
-                except sqlite3.OperationalError as exc:
-                    raise DatabaseUnavailable(
-                        f"the turns of {session_id!r} can't be read: {exc}", REPAIR
-                    ) from exc
-
-        return context
+            return TurnContext(session_id, lineage=frozenset([session_id]))
+        own, other = "", session_id
+        with self._database.detecting_damage():
+            try:
+                while own != other:  # a second time if another user has a session of this id
+                    own = other
+                    rows = self._database.read(
+                        [
+                            (_CONTEXT, (setting, expired_before, own, composed_id(own, user))),
+                            *([(FAMILY, (own, own))] if lineage else []),
+                            *([messages_statement(own, last=recent)] if recent else []),
+                            *([(_ORIGINS, (own,))] if origin else []),
+                            *([open_turn_statement(turn_id)] if turn_id else []),
+                        ]
+                    )
+                    if own == session_id:
+                        other = id_among(self._database, rows[0], session_id, user)
+                further = iter(rows[1:])
+                family = family_from(self._database, own, next(further)) if lineage else frozenset[str]()
+            except sqlite3.OperationalError as exc:
+                raise DatabaseUnavailable(
+                    f"the turns of {session_id!r} can't be read: {exc}", REPAIR
+                ) from exc
+        latest = tuple(map(message_of, next(further))) if recent else ()
+        read = lowest(stored_origin(row[0], row[1], row[2]) for row in next(further)) if origin else "person"
+        open_turn = open_turn_of(turn_id, next(further)) if turn_id else None
+        for row in rows[0]:
+            if row["id"] == own and row["user"] == user:
+                return TurnContext(
+                    own,
+                    {name: row[name] for name in ("identity", "parent_id", "relation", "title")},
+                    row["last_number"],
+                    row["memory_prompt"],
+                    row["setting"],
+                    bool(row["has_expired_turns"]),
+                    family,
+                    read,
+                    latest,
+                    open_turn,
+                )
+        return TurnContext(own, lineage=family, origin=read, recent=latest, open_turn=open_turn)
 
     def messages(self, turn_id: str) -> list[tuple[str, str]]:
         """Return role and text of each message of a stored turn, even if the turn was rewound later."""

@@ -97,12 +97,14 @@ class Engine(Protocol):
     Attributes:
         row_lock: Text to append to a SELECT, so that other transactions wait with changes of its rows until this one
             ends. "" for an engine with only one writer.
+        shared: True if programs on several machines may use the database at once.
         value_errors: Errors of a statement whose parameters do not fit the columns or constraints of a table.
     """
 
     kind: EngineKind
     dialect: Dialect
     row_lock: str
+    shared: bool
     value_errors: tuple[type[Exception], ...]
 
     @property
@@ -146,10 +148,13 @@ class Engine(Protocol):
         within a transaction. Use it to save round trips.
         """
 
-    def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
+    def batch(self, statements: Sequence[Statement], *, durable: bool = True) -> list[list[Any]]:
         """Run statements in order, within a transaction, and return the rows of each. Use it to save round trips.
 
         They must change nothing if they are run again: a server whose connection was lost may have stored them.
+
+        Args:
+            durable: False if a loss of power may undo them, as it ends all leases: a file then need not be synced.
         """
 
     def insert(

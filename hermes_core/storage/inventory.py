@@ -44,15 +44,13 @@ _USERS = ("memories", "users")
 LAST_TIME = 10_000_000_000.0
 
 # The other profiles are homes of their own; the rest holds no memory, or only copies.
-_SKIPPED_FOLDERS = frozenset(
-    {"profiles", "plugins", "logs", "locks", "migration", "node_modules", "venv", ".venv"}
-)
+_SKIPPED_FOLDERS = frozenset({"profiles", "plugins", "logs", "migration", "node_modules", "venv", ".venv"})
 _COPY = re.compile(r"\.damaged|\.lost-|\.repairing")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 
 # Tables of our own databases that have rows before a person has said anything.
-_BOOKKEEPING = frozenset({"schema_migrations", "state_meta", "outbox_totals"})
+_BOOKKEEPING = frozenset({"schema_migrations", "state_meta", "leases"})
 
 
 class LostStore(Struct, frozen=True):

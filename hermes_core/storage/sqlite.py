@@ -102,6 +102,7 @@ class Database:
     """
 
     kind: EngineKind = "sqlite"
+    shared = False
     dialect = DIALECT
     row_lock = DIALECT.row_lock
     value_errors: tuple[type[Exception], ...] = (
@@ -203,12 +204,16 @@ class Database:
             raise
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """Hold the write lock of the database during the `with` block.
 
         Commit when the block ends; roll back if it raises.
 
         An inner transaction of the same thread joins the outer one.
+
+        Args:
+            durable: False if a loss of power may undo the commit, which then does not wait for the disk. The file stays
+                whole, and later commits are not affected.
         """
         self._refuse_fork()
         with self._write_lock, self._translated:
@@ -216,13 +221,19 @@ class Database:
             if connection.in_transaction:
                 yield connection
                 return
+            # Without a write-ahead log, a commit that is not synced could damage the file.
+            unsynced = not durable and self.journal_mode == "wal" and self._synchronous == "FULL"
             try:
+                if unsynced:
+                    connection.execute("PRAGMA synchronous = NORMAL")
                 self._begin(connection)
                 self._refuse_moved()
                 yield connection
                 connection.execute("COMMIT")
             finally:
                 roll_back(connection)
+                if unsynced:
+                    connection.execute("PRAGMA synchronous = FULL")
                 callbacks, self._after_commit = self._after_commit, []
         run_callbacks(callbacks)
 
@@ -262,9 +273,13 @@ class Database:
 
         return read
 
-    def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
-        """Run statements in order, within a transaction, and return the rows of each."""
-        with self.transaction() as connection:
+    def batch(self, statements: Sequence[Statement], *, durable: bool = True) -> list[list[Any]]:
+        """Run statements in order, within a transaction, and return the rows of each.
+
+        Args:
+            durable: See `transaction`.
+        """
+        with self.transaction(durable=durable) as connection:
             return [connection.execute(sql, parameters).fetchall() for sql, parameters in statements]
 
     def insert(

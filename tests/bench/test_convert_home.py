@@ -108,10 +108,14 @@ def development(hermes_home: HermesHome, template: Path) -> HermesHome:
     return hermes_home
 
 
+# The indexes, and what triggers and living programs keep.
+NOT_COPIED = {"messages_fts", "outbox_totals", "outbox_lines", "leases"}
+
+
 def rows_of(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Return the rows of each table, with the columns by name."""
     with contextlib.closing(sqlite3.connect(path)) as database:
-        names = [row[0] for row in database.execute(_TABLE_NAMES.format("main")) if row[0] != "messages_fts"]
+        names = [row[0] for row in database.execute(_TABLE_NAMES.format("main")) if row[0] not in NOT_COPIED]
         names += (
             ["sqlite_sequence"] if database.execute("PRAGMA table_info(sqlite_sequence)").fetchone() else []
         )
@@ -170,7 +174,7 @@ def test_a_converted_home_goes_on(script: ModuleType, development: HermesHome) -
         assert memory.problems() == []
     told = [given["turn"].user for hook, given in provider.calls if hook == "sync_turn"]
     assert told[0].startswith("Where is tent 0?")
-    assert told[-1] == "And the boat?"
+    assert "And the boat?" in told
 
 
 def read_all(home: HermesHome, read: Callable[[Memory], object]) -> None:

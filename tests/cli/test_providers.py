@@ -239,7 +239,7 @@ def test_parked_rows_are_shown_with_their_error_and_dropped_by_number(hermes: An
 def test_a_long_outage_is_listed_in_part_what_waits_for_a_person_first(
     hermes: Any, data: Any, hermes_home: HermesHome
 ) -> None:
-    with outbox_of(hermes_home) as outbox, outbox.transaction():
+    with outbox_of(hermes_home) as outbox, outbox.database.transaction():
         for row in turn_rows(*(f"w{number}" for number in range(30))):
             outbox.put("notes", row)
     assert len(data("outbox", "list")) == 20

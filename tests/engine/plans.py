@@ -38,6 +38,7 @@ WHOLE_TABLES = {
     "SELECT DISTINCT owner FROM notes": "a status of the notes of all users",
     "AND trim(m.content) <> '' ORDER BY m.timestamp, m.id": "all messages with text, among which nothing is looked up",
     "pg_": "the server's own tables, for doctor",
+    "FROM leases WHERE until >= ": "one row for each session that is open",
     "FROM outbox_lines WHERE holder <> '' AND pending > 0 AND until <": "lines of dead workers, for doctor",
     "SELECT DISTINCT session FROM note_changes": "a check of the history of all notes",
     "SELECT * FROM note_changes WHERE state = 'done' ORDER BY id": "a check of the history of all notes",

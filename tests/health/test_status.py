@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from hermes_core.health.provider import examine_outbox, hook_records, setting_li
 from hermes_core.health.status import Status, TrustStatus, status_of
 from hermes_core.home import HermesHome
 from hermes_core.kit import load_settings, save_settings
-from tests.outbox_of import outbox_of, turn_rows
+from tests.outbox_of import end_pauses, outbox_of, turn_rows
 
 InstallPlugin = Callable[..., Path]
 KEY = "lockbox-key-0123456789"
@@ -227,6 +229,48 @@ def test_what_waits_for_the_chosen_provider_is_its_own_also_while_it_is_uninstal
     with open_memory(hermes_home, provider=chosen) as memory:
         (found,) = examine_outbox(memory)
     assert (found.state, "hermes-memory memory use gone" in found.remedy) == (state, state == "note")
+
+
+HOLDER = """
+import sys, time
+from hermes_core import HermesHome
+from hermes_core.outbox.lines import DeliveryLines
+from hermes_core.storage.leases import Lease
+from tests.outbox_of import outbox_of
+
+with outbox_of(HermesHome.resolve(sys.argv[1])) as outbox:
+    assert DeliveryLines(outbox, "old").next(()) is not None
+    assert Lease(outbox.database, "session-chat-1").take()
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills a process by a signal")
+def test_the_leases_of_another_program_are_shown_and_of_one_that_was_killed_until_they_end(
+    hermes_home: HermesHome,
+) -> None:
+    with outbox_of(hermes_home) as outbox:
+        outbox.put("old", *turn_rows("t1"))
+    assert status_of(hermes_home).leases == ()
+    command = [sys.executable, "-c", HOLDER, str(hermes_home.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        status = status_of(hermes_home)
+        assert [(lease.name, lease.process, lease.ended) for lease in status.leases] == [
+            ("delivery to old", holder.pid, False),
+            ("session chat-1", holder.pid, False),
+        ]
+        holder.kill()
+    shown = CliRunner().invoke(main, ["memory", "status"]).stdout
+    waits = f"waits for the lease of process {holder.pid}, which has ended, at most"
+    assert " ".join(shown.split()).count(waits) == 2
+    with open_memory(hermes_home, provider="") as memory:
+        (found,) = examine_outbox(memory)
+    assert waits in found.detail
+    end_pauses(hermes_home)
+    assert status_of(hermes_home).leases == ()
 
 
 class Forgetful(MemoryProvider):

@@ -11,7 +11,7 @@ from importlib_metadata import EntryPoint
 from hermes_core.loader.entry_points import LoadControl
 from hermes_core.loader.load import OBSERVER_GROUP as GROUP
 from hermes_core.loader.load import load_observers
-from hermes_core.manager.manager import MemoryManager
+from hermes_core.manager.plugins import vet_observer
 
 MODULE = """
 from hermes_core import hookimpl
@@ -68,7 +68,7 @@ def test_one_that_fails_is_named_with_its_reason_and_hides_no_other() -> None:
 
 def test_one_that_is_no_observer_is_named_with_its_reason_and_hides_no_other() -> None:
     given = points("audit_trail:Unmarked", "audit_trail:Misspelt", "audit_trail:Greedy", "audit_trail:ready")
-    loaded, problems = load_observers(entry_points=given, validate=MemoryManager.vet_observer)
+    loaded, problems = load_observers(entry_points=given, validate=vet_observer)
 
     assert len(loaded) == 1
     for problem, reason in zip(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +13,6 @@ from hermes_core.contract.values import Session
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.outbox.rows import encode
-from hermes_core.outbox.store import Outbox
 from hermes_memory_testing.fakes import Clock, HangingProvider, RecordingProvider, make_turn
 from tests.outbox_of import ON_POSTGRES, manager_outbox
 
@@ -48,25 +48,24 @@ def count_questions(manager: MemoryManager, monkeypatch: pytest.MonkeyPatch) -> 
     return asked
 
 
-class ServerClock(Clock):
-    """A clock that also moves the pauses after failed tries, which the server measures by its own time."""
+class OutboxClock(Clock):
+    """A clock that also moves the pauses after failed tries, which the database measures by the time of day."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: HermesHome) -> None:
         super().__init__()
-        self.outboxes: list[Outbox] = []
+        self._home = home
 
     def advance(self, seconds: float) -> None:
-        """Move the clock, and all pauses of the outbox, `seconds` ahead."""
+        """Move the clock `seconds` ahead, and let the pauses of the outbox be as much shorter."""
         super().advance(seconds)
-        for outbox in self.outboxes[:1]:
-            outbox.database.execute(
-                "UPDATE outbox_lines SET ready_at = ready_at - make_interval(secs => ?)", (float(seconds),)
-            )
+        with contextlib.closing(manager_outbox(self._home)) as outbox:
+            if outbox.exists and seconds > 0:
+                outbox.database.execute("UPDATE outbox_lines SET ready_at = ready_at - ?", (float(seconds),))
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return ServerClock() if ON_POSTGRES else Clock()
+def clock(hermes_home: HermesHome) -> Clock:
+    return OutboxClock(hermes_home)
 
 
 @pytest.fixture
@@ -77,9 +76,8 @@ def open_manager(hermes_home: HermesHome, clock: Clock) -> Iterator[Callable[...
 
     def make(provider: object = None, **settings: Any) -> MemoryManager:
         settings = {"clock": clock, "wall": clock, "redact": lambda value: value, **settings}
-        if isinstance(clock, ServerClock):
+        if ON_POSTGRES:
             settings.setdefault("outbox", manager_outbox(hermes_home, wall=clock))
-            clock.outboxes.append(settings["outbox"])
         manager = MemoryManager(hermes_home, **settings)
         opened.append(manager)
         if isinstance(provider, HangingProvider):

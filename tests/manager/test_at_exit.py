@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -8,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.outbox.lines import DeliveryLock
+from hermes_core.home import HermesHome
+from hermes_core.outbox.lines import DeliveryLines
+from hermes_core.outbox.recovery import open_outbox
+from hermes_core.outbox.rows import NewRow
+from tests.manager.conftest import until
 
 FORGETFUL = """
 import os, sys
@@ -85,14 +90,16 @@ def test_a_fork_that_closes_its_parents_memory_leaves_it_alone_and_does_not_wait
 
 HELD_AT_DEATH = """
 import os, sys
-from pathlib import Path
-from hermes_core.outbox.lines import DeliveryLock
+from hermes_core import HermesHome
+from hermes_core.outbox.lines import DeliveryLines
+from hermes_core.outbox.recovery import open_outbox
+from hermes_core.storage import leases
 
-folder = Path(sys.argv[1])
-lock = DeliveryLock(folder / "outbox.notes.lock")
-assert lock.acquire()
+leases.LEASE_S = 0.5
+lines = DeliveryLines(open_outbox(HermesHome.resolve(sys.argv[1])), "notes")
+assert lines.next(()) is not None
 if os.fork() == 0:
-    lock.release()
+    lines.release()
     print("forked", flush=True)
     sys.stdin.read()
     os._exit(0)
@@ -101,17 +108,28 @@ os.wait()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_neither_gives_up_the_locks_of_its_parent_nor_keeps_them_after_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HELD_AT_DEATH, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
-        assert parent.stdin is not None
-        assert parent.stdout is not None
-        assert parent.stdout.readline() == b"forked\n"
-        ours = DeliveryLock(tmp_path / "outbox.notes.lock")
-        assert not ours.acquire()
-        parent.kill()
-        parent.wait()
-        assert ours.acquire()
+def test_a_fork_neither_gives_up_the_leases_of_its_parent_nor_keeps_them_after_it(
+    hermes_home: HermesHome,
+) -> None:
+    with contextlib.closing(open_outbox(hermes_home)) as outbox:
+        outbox.put("notes", NewRow("sync_turn", "t1", "s1", "{}"))
+        ours = DeliveryLines(outbox, "notes")
+        command = [
+            sys.executable,
+            "-W",
+            "ignore::DeprecationWarning",
+            "-c",
+            HELD_AT_DEATH,
+            str(hermes_home.path),
+        ]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+            assert parent.stdin is not None
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == b"forked\n"
+            assert ours.next(()) is None
+            parent.kill()
+            parent.wait()
+            assert until(lambda: ours.next(()) is not None, 5)
         ours.release()
 
 

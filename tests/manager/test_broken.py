@@ -308,7 +308,7 @@ def test_no_write_goes_to_a_provider_that_is_shut_down_after_its_initialize(
     manager.initialize_all(A)
     manager.on_session_end(A, "close", 5)
     assert reads.wait(30)
-    (worker,) = manager._writes._workers.values()
+    (worker,) = manager.writes._workers.values()
     manager.shutdown_all(0.3)
     start.set()
     assert provider.wait_for("shutdown")

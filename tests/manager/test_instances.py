@@ -495,7 +495,7 @@ def test_a_deleted_session_leaves_nothing_behind(
     manager = open_manager()
     manager.build_system_prompt(A)
     assert manager.forget_session("a") == 1
-    assert "a" not in manager._prompts
+    assert manager.prompts.get(A) is None
     assert [row.event for row in manager.outbox.pending()] == ["t2"]
 
 

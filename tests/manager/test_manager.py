@@ -98,7 +98,7 @@ def test_builtin_takes_no_mirror_and_needs_no_thread(open_manager: OpenManager) 
     assert threading.active_count() <= before  # a thread of an earlier test may have ended meanwhile
     assert "sync_turn" not in provider.hooks
     assert "on_memory_write" not in provider.hooks
-    assert not manager.outbox.path.exists()
+    assert not manager.outbox.exists
 
 
 @pytest.mark.parametrize("source", [RecordingProvider, RecordingProvider(), lambda: RecordingProvider()])
@@ -138,7 +138,7 @@ def test_a_hook_that_nobody_has_costs_no_thread_and_no_file(open_manager: OpenMa
     manager.queue_prefetch_all(Query("tea"), A)
     manager.sync_all(make_turn(), A)
     assert {thread.name for thread in threading.enumerate()} == threads
-    assert not manager.outbox.path.exists()
+    assert not manager.outbox.exists
 
 
 def test_the_whole_life_comes_in_order(open_manager: OpenManager) -> None:

@@ -53,12 +53,12 @@ class Says:
 
 
 def test_without_observers_a_write_passes(open_manager: OpenManager) -> None:
-    assert open_manager().filter_write(WRITE, A) is WRITE
+    assert open_manager().observers.filter_write(WRITE, A) is WRITE
 
 
 def test_each_filter_sees_what_the_one_before_returned(open_manager: OpenManager) -> None:
     manager = open_manager(observers=[Upper(), Upper()])
-    answer = manager.filter_write(WRITE, A)
+    answer = manager.observers.filter_write(WRITE, A)
     assert isinstance(answer, MemoryWrite)
     assert answer.content == "TEA"
 
@@ -70,7 +70,7 @@ def test_a_filter_that_refuses_fails_or_hangs_refuses_the_write(
     open_manager: OpenManager, answer: Any
 ) -> None:
     manager = open_manager(observers=[Says(answer)], deadlines={"filter_write": 0.05})
-    refused = manager.filter_write(WRITE, A)
+    refused = manager.observers.filter_write(WRITE, A)
     assert isinstance(refused, Refused)
     assert refused.reason.startswith("Says: ")
     if isinstance(answer, threading.Event):

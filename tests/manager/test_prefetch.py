@@ -45,7 +45,7 @@ def text(result: RecallResult) -> str:
 
 def warmed(manager: MemoryManager, session: Session) -> bool:
     """Whether a result has come for the session's next turn."""
-    return until(lambda: manager._prefetch._warmed[("fake", session.id, session.owner)]._recall)
+    return until(lambda: manager.prefetch._warmed[("fake", session.id, session.owner)]._recall)
 
 
 def test_the_current_question_is_asked_first(open_manager: OpenManager) -> None:
@@ -342,7 +342,7 @@ def test_small_talk_says_nothing_about_a_backend_that_is_down(open_manager: Open
         manager.on_turn_start(number, "thanks", A)
         assert "not waited for" in part(manager.prefetch_all(Query("thanks"), A)).reason
         manager.rebuild_system_prompt(A)
-        assert until(manager._prefetch._probes["fake"].future.done)
+        assert until(manager.prefetch._probes["fake"].future.done)
 
 
 def test_a_tool_that_fails_or_works_says_nothing_about_recall(open_manager: OpenManager) -> None:
@@ -567,7 +567,7 @@ def test_a_recall_that_hangs_where_nobody_waits_for_it_keeps_the_breaker_from_no
     manager.prefetch_all(Query("tea?"), A)
     for _ in range(MAX_FAILURES - 1):
         manager.queue_prefetch_all(Query("tea?"), A)
-        assert until(manager._prefetch._probes["fake"].future.done)
+        assert until(manager.prefetch._probes["fake"].future.done)
     assert until(lambda: manager.health()[0].breakers["read"] == "open")
     hangs = provider.gates["prefetch"] = threading.Event()
     clock.advance(COOLDOWN_S)

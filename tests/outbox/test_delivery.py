@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from filelock import FileLock, Timeout
 
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import Capabilities, MemoryWrite, Message, Query, SessionSwitch, Turn
@@ -19,8 +18,9 @@ from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.outbox.delivery import MAX_ATTEMPTS, MAX_BACKOFF_S
-from hermes_core.outbox.lines import DeliveryLock
-from hermes_core.outbox.rows import Transcript
+from hermes_core.outbox.lines import DeliveryLines
+from hermes_core.outbox.rows import NewRow, Transcript
+from hermes_core.outbox.store import Outbox
 from hermes_memory_testing.fakes import Clock, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import count_questions, until
 from tests.outbox_of import manager_outbox
@@ -176,7 +176,7 @@ def test_a_write_that_was_waited_for_in_vain_until_the_end_is_a_try_that_failed(
 def test_a_write_that_began_late_in_its_time_is_not_sent_again_while_it_runs(
     open_manager: OpenManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_core.outbox.delivery.LOCK_POLL_S", 0.01)
+    monkeypatch.setattr("hermes_core.outbox.delivery.BUSY_POLL_S", 0.01)
     provider = Backend()
     provider.capabilities = Capabilities(serial=True)
     recall, write = provider.gates["prefetch"], provider.gates["sync_turn"] = (
@@ -228,8 +228,7 @@ def test_a_fault_of_the_program_stops_no_delivery_for_ever_and_is_shown(
     provider = Backend()
     manager = start(open_manager(provider))
     with monkeypatch.context() as broken:
-        for name in ("next", "next_of_session"):
-            broken.setattr(manager.outbox, name, lambda *_: {}["of another version"])
+        broken.setattr(manager.outbox, "next", lambda *_: {}["of another version"])
         manager.sync_all(make_turn("t1"), A)
         assert until(lambda: manager.health()[0].state == "degraded")
         assert manager.health()[0].reason == "KeyError: 'of another version'"
@@ -494,25 +493,27 @@ def test_a_start_that_failed_is_tried_again_for_what_waits_though_nobody_speaks(
     assert later(manager, clock, lambda: backend.taken == ["t1"])
 
 
-@pytest.mark.sqlite_only("the lock file of the one process that delivers")
 def test_a_row_is_not_blamed_for_a_death_while_its_provider_starts(
-    open_manager: OpenManager, left_behind: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    open_manager: OpenManager, left_behind: Callable[..., None]
 ) -> None:
-    noted: list[int] = []
-    note_row = DeliveryLock.note_row
-    monkeypatch.setattr(
-        DeliveryLock, "note_row", lambda lock, number: [noted.append(number), note_row(lock, number)][1]
-    )
     left_behind("fake", "t1", A)
     provider = Backend()
-    gate = provider.gates["initialize"] = threading.Event()
+    starts, sends = (
+        provider.gates["initialize"],
+        provider.gates["sync_turn"],
+    ) = (threading.Event(), threading.Event())
     manager = open_manager(provider)
     manager.initialize_all(A, wait=0.05)
-    assert until(lambda: noted)  # the row was looked at, and could not be sent yet
-    assert set(noted) == {0}
-    gate.set()
+
+    def sending() -> list[int]:
+        lines = manager.outbox.database.execute("SELECT sending FROM outbox_lines WHERE holder <> ''")
+        return [row[0] for row in lines]
+
+    assert until(lambda: sending() == [0])  # the row was looked at, and could not be sent yet
+    starts.set()
+    assert until(lambda: sending() == [manager.outbox.pending()[0].number])
+    sends.set()
     assert manager.flush(30)
-    assert 1 in noted
 
 
 def test_writes_wait_until_a_slow_initialize_has_ended(open_manager: OpenManager) -> None:
@@ -527,51 +528,51 @@ def test_writes_wait_until_a_slow_initialize_has_ended(open_manager: OpenManager
     assert manager.health()[0].state == "active"
 
 
-@pytest.mark.sqlite_only("the lock file of the one process that delivers")
-def test_only_one_process_drains(open_manager: OpenManager, hermes_home: HermesHome) -> None:
-    hermes_home.path.mkdir(parents=True)
+def test_only_the_holder_of_the_lease_delivers_and_the_next_begins_when_it_gives_it_back(
+    open_manager: OpenManager, hermes_home: HermesHome
+) -> None:
     provider = Backend()
-    with FileLock(str(hermes_home.path / "outbox.fake.lock")):
-        manager = start(open_manager(provider))
+    manager = start(open_manager(provider))
+    with contextlib.closing(manager_outbox(hermes_home)) as outbox:
+        outbox.put("fake", NewRow("sync_turn", "t0", A.id, "{}"))
+        other = DeliveryLines(outbox, "fake")
+        assert other.next(()) is not None
         manager.sync_all(make_turn("t1"), A)
         assert not manager.flush(0.2)
         assert provider.taken == []
-    assert manager.flush(30)
+        outbox.drop([outbox.pending()[0].number])
+        other.release()
+        assert manager.flush(3)  # long before the lease would have ended
     assert provider.taken == ["t1"]
 
 
-@pytest.mark.sqlite_only("the lock file of the one process that delivers")
-def test_the_lock_is_free_when_nothing_waits(open_manager: OpenManager, hermes_home: HermesHome) -> None:
+def holders(outbox: Outbox) -> int:
+    count = "SELECT count(*) FROM outbox_lines WHERE holder <> ''"
+    return int(outbox.database.execute(count).fetchone()[0])
+
+
+def test_the_lease_is_given_back_when_nothing_waits(open_manager: OpenManager) -> None:
     manager = start(open_manager(Backend()))
     manager.sync_all(make_turn("t1"), A)
     assert manager.flush(30)
-
-    def free() -> bool:
-        lock = FileLock(str(hermes_home.path / "outbox.fake.lock"), timeout=0)
-        with lock.acquire(timeout=1):
-            return True
-
-    assert free()
+    assert until(lambda: not holders(manager.outbox), 3)
 
 
-@pytest.mark.sqlite_only("the lock file of the one process that delivers")
-def test_the_lock_is_kept_a_moment_for_what_follows_and_given_back_at_the_end(
+def test_the_lease_is_kept_a_moment_for_what_follows_and_given_back_at_the_end(
     open_manager: OpenManager, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hermes_core.outbox.delivery.LINGER_S", 60.0)
     monkeypatch.setattr("hermes_core.outbox.delivery.IDLE_POLL_S", 60.0)
     provider = Backend()
     manager = start(open_manager(provider))
-    other = FileLock(str(hermes_home.path / "outbox.fake.lock"))
-    for turn in ("t1", "t2"):
-        manager.sync_all(make_turn(turn), A)
-        assert manager.flush(30)
-        with pytest.raises(Timeout), other.acquire(timeout=0.05):
-            pass
-    assert provider.taken == ["t1", "t2"]
-    manager.shutdown_all()
-    with other.acquire(timeout=0):
-        pass
+    with contextlib.closing(manager_outbox(hermes_home)) as outbox:
+        for turn in ("t1", "t2"):
+            manager.sync_all(make_turn(turn), A)
+            assert manager.flush(30)
+            assert holders(outbox) == 1
+        assert provider.taken == ["t1", "t2"]
+        manager.shutdown_all()
+        assert holders(outbox) == 0
 
 
 def test_rows_of_another_account_are_parked_until_a_person_decides(

@@ -1,4 +1,4 @@
-"""Delivery from a PostgreSQL server: several workers share the rows by leases, in order within each session."""
+"""Leases on the rows of the outbox, on each engine: in order within each session, and taken over after a kill."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ import pytest
 
 from hermes_core.errors import OutboxFull
 from hermes_core.outbox.delivery import Delivery, OutboxWorker
-from hermes_core.outbox.lines import LeasedLines, LeaseLost
+from hermes_core.outbox.lines import HELD_POLL_S, DeliveryLines, LeaseLost
+from hermes_core.outbox.recovery import MIGRATIONS as FILE_MIGRATIONS
 from hermes_core.outbox.rows import NewRow, Row
 from hermes_core.outbox.store import Outbox
+from hermes_core.storage.sqlite import Database
 from hermes_memory_postgresql.outbox_tables import create_outbox
 from hermes_memory_postgresql.postgres import PostgresDatabase
 from tests.manager.conftest import until
+from tests.outbox_of import ON_POSTGRES
 from tests.postgres_server import drop_schema
 
 MIGRATIONS = (("outbox", create_outbox),)
@@ -32,13 +35,42 @@ MIGRATIONS = (("outbox", create_outbox),)
 OpenOutbox = Callable[..., Outbox]
 
 
+Place = tuple[str, str]
+
+
+def open_place(place: Place, **options: Any) -> Outbox:
+    """Open the outbox at a place: the address of a server with a schema, or a file with ""."""
+    address, schema = place
+    if schema:
+        return Outbox(PostgresDatabase(address, MIGRATIONS, schema=schema), **options)
+    return Outbox(Database(Path(address), FILE_MIGRATIONS), **options)
+
+
+@pytest.fixture(params=["postgresql"] if ON_POSTGRES else ["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """The place of the test's outbox, on each engine."""
+    if request.param == "sqlite":
+        return str(tmp_path / "outbox.db"), ""
+    return request.getfixturevalue("postgres_url"), request.getfixturevalue("postgres_schema")
+
+
 @pytest.fixture
-def open_shared(postgres_url: str, postgres_schema: str) -> Iterator[OpenOutbox]:
-    """Open the outbox of the test's schema, as each machine does for itself."""
+def open_shared(place: Place) -> Iterator[OpenOutbox]:
+    """Open the outbox of the test, as each process does for itself."""
+    yield from opener(place)
+
+
+@pytest.fixture
+def open_on_server(postgres_url: str, postgres_schema: str) -> Iterator[OpenOutbox]:
+    """Open the outbox of the test on a server, as each machine does for itself."""
+    yield from opener((postgres_url, postgres_schema))
+
+
+def opener(place: Place) -> Iterator[OpenOutbox]:
     opened: list[Outbox] = []
 
     def open_it(**options: Any) -> Outbox:
-        opened.append(Outbox(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema), **options))
+        opened.append(open_place(place, **options))
         return opened[-1]
 
     yield open_it
@@ -82,8 +114,8 @@ class Backend:
 
 
 @contextlib.contextmanager
-def working(backend: Any, outbox: Outbox, folder: Path, lease: float = 30.0) -> Iterator[OutboxWorker]:
-    worker = OutboxWorker(backend, outbox, folder, lease=lease)
+def working(backend: Any, outbox: Outbox, lease: float = 30.0) -> Iterator[OutboxWorker]:
+    worker = OutboxWorker(backend, outbox, lease=lease)
     try:
         yield worker
     finally:
@@ -91,15 +123,15 @@ def working(backend: Any, outbox: Outbox, folder: Path, lease: float = 30.0) -> 
 
 
 def test_a_worker_and_a_rewind_of_its_session_do_not_wait_for_each_other(
-    open_shared: OpenOutbox, tmp_path: Path
+    open_on_server: OpenOutbox, tmp_path: Path
 ) -> None:
     """Each locks the line of the session first. In another order, the server would end one of them."""
-    outbox, other, watcher = open_shared(), open_shared(), open_shared()
+    outbox, other, watcher = open_on_server(), open_on_server(), open_on_server()
     outbox.put("fake", turn("a"))
     (row,) = outbox.pending()
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%outbox%'"
     with ThreadPoolExecutor(2) as pool:
-        with outbox.transaction() as connection:
+        with outbox.database.transaction() as connection:
             connection.execute("SELECT 1 FROM outbox_lines WHERE provider = 'fake' FOR UPDATE")
             rewind = pool.submit(other.drop_turns, "fake", ["a"])
             assert until(lambda: pool.submit(watcher.database.execute, waiting).result().fetchone()[0])
@@ -117,7 +149,7 @@ def test_several_workers_send_each_row_once_and_each_session_in_order(
             outboxes[0].put("fake", turn(f"{session}-{number}", f"s{session}"))
     backend = Backend()
     with contextlib.ExitStack() as stack:
-        workers = [stack.enter_context(working(backend, outbox, tmp_path)) for outbox in outboxes]
+        workers = [stack.enter_context(working(backend, outbox)) for outbox in outboxes]
         for worker in workers:
             worker.wake()
         assert all(worker.flush(60) for worker in workers)
@@ -129,16 +161,16 @@ def test_several_workers_send_each_row_once_and_each_session_in_order(
     assert outboxes[0].knows("fake", "sync_turn", "3-3")
 
 
-def test_a_line_is_one_workers_and_the_next_row_of_it_waits(open_shared: OpenOutbox) -> None:
-    outbox = open_shared()
-    mine, yours = LeasedLines(outbox, "fake"), LeasedLines(open_shared(), "fake")
+def test_on_a_server_a_line_is_one_workers_and_the_next_row_of_it_waits(open_on_server: OpenOutbox) -> None:
+    outbox = open_on_server()
+    mine, yours = DeliveryLines(outbox, "fake"), DeliveryLines(open_on_server(), "fake")
     for event, session in (("a", "s1"), ("b", "s1"), ("c", "s2")):
         outbox.put("fake", turn(event, session))
     first, second = mine.next(()), yours.next(())
     assert first is not None
     assert second is not None
     assert (first.event, second.event) == ("a", "c")
-    assert LeasedLines(open_shared(), "fake").next(()) is None
+    assert DeliveryLines(open_on_server(), "fake").next(()) is None
     with mine.holding(first):
         outbox.delivered(first)
     following = mine.next(())
@@ -148,10 +180,37 @@ def test_a_line_is_one_workers_and_the_next_row_of_it_waits(open_shared: OpenOut
     yours.release()
 
 
+def test_in_a_file_one_worker_has_all_lines_until_it_gives_them_back(tmp_path: Path) -> None:
+    """A provider may keep files that only one process may write."""
+    with (
+        contextlib.closing(open_place((str(tmp_path / "outbox.db"), ""))) as outbox,
+        contextlib.closing(open_place((str(tmp_path / "outbox.db"), ""))) as theirs,
+    ):
+        for event, session in (("a", "s1"), ("b", "s2")):
+            outbox.put("fake", turn(event, session))
+        outbox.put("other", turn("c"))
+        mine, yours = DeliveryLines(outbox, "fake"), DeliveryLines(theirs, "fake")
+        row = mine.next(())
+        assert row is not None
+        assert yours.next(()) is None
+        assert yours.wait() == HELD_POLL_S
+        other = DeliveryLines(theirs, "other")
+        assert other.next(()) is not None
+        other.release()
+        with mine.holding(row):
+            outbox.delivered(row)
+        assert yours.next(()) is None
+        mine.release()
+        row = yours.next(())
+        assert row is not None
+        assert row.event == "b"
+        yours.release()
+
+
 def test_a_worker_whose_lease_passed_on_settles_nothing(open_shared: OpenOutbox) -> None:
     outbox = open_shared()
-    suspended, other = LeasedLines(open_shared(), "fake", lease=0.05), LeasedLines(outbox, "fake")
-    suspended._beat = lambda: None  # type: ignore[method-assign]  # its threads are suspended with it
+    suspended, other = DeliveryLines(open_shared(), "fake", lease=0.05), DeliveryLines(outbox, "fake")
+    suspended._extend = lambda: False  # type: ignore[method-assign]  # its threads are suspended with it
     outbox.put("fake", turn("a"))
     outbox.put("fake", turn("b"))
     row = suspended.next(())
@@ -180,8 +239,8 @@ def test_a_call_that_takes_longer_than_the_lease_keeps_it(open_shared: OpenOutbo
     outbox.put("fake", turn("a"))
     outbox.put("fake", turn("b"))
     with (
-        working(slow, outbox, tmp_path, lease=0.3) as first,
-        working(other, open_shared(), tmp_path) as second,
+        working(slow, outbox, lease=0.3) as first,
+        working(other, open_shared()) as second,
     ):
         first.wake()
         assert until(lambda: slow.events)
@@ -196,36 +255,37 @@ def test_a_call_that_takes_longer_than_the_lease_keeps_it(open_shared: OpenOutbo
     assert slow.events == [("s1", "a"), ("s1", "b")]
 
 
-def test_a_failed_row_waits_on_every_machine_and_keeps_its_tries(
+def test_a_failed_row_waits_in_every_process_and_keeps_its_tries(
     open_shared: OpenOutbox, tmp_path: Path
 ) -> None:
     outbox = open_shared()
     outbox.put("fake", turn("a"))
     failing = Backend(lambda _row: Delivery("failed", "down"))
-    with working(failing, outbox, tmp_path) as worker:
+    with working(failing, outbox) as worker:
         worker.wake()
         assert until(lambda: failing.events)
         assert until(lambda: outbox.pending()[0].error == "down")
-    line = outbox.database.execute(
-        "SELECT tries, holder, ready_at > now() + interval '0.1 second' AS waits FROM outbox_lines"
+    tries, holder, ready_at = outbox.database.execute(
+        "SELECT tries, holder, ready_at FROM outbox_lines"
     ).fetchone()
-    assert tuple(line) == (1, "", True)
-    other = LeasedLines(open_shared(), "fake")
+    assert (tries, holder) == (1, "")
+    assert ready_at > outbox.database.now() + 0.1
+    other = DeliveryLines(open_shared(), "fake")
     assert other.next(()) is None
     assert other.wait() is not None
-    outbox.database.execute("UPDATE outbox_lines SET ready_at = now()")
+    outbox.database.execute("UPDATE outbox_lines SET ready_at = 0")
     assert other.next(()) is not None
     assert other.tries("s1") == 1
     other.release()
 
 
-def test_an_outage_of_the_server_ends_no_worker(open_shared: OpenOutbox, tmp_path: Path) -> None:
-    outbox = open_shared()
+def test_an_outage_of_the_server_ends_no_worker(open_on_server: OpenOutbox, tmp_path: Path) -> None:
+    outbox = open_on_server()
     backend = Backend()
     outbox.put("fake", turn("a"))
-    with working(backend, outbox, tmp_path) as worker:
+    with working(backend, outbox) as worker:
         assert worker.flush(30)
-        admin = open_shared()
+        admin = open_on_server()
         admin.database.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE application_name = 'hermes-memory' AND pid <> pg_backend_pid()"
@@ -236,7 +296,7 @@ def test_an_outage_of_the_server_ends_no_worker(open_shared: OpenOutbox, tmp_pat
 
 
 def test_a_call_in_doubt_holds_up_no_other_home_of_the_server(
-    open_shared: OpenOutbox, postgres_url: str, postgres_schema: str, tmp_path: Path
+    open_on_server: OpenOutbox, postgres_url: str, postgres_schema: str, tmp_path: Path
 ) -> None:
     class Silent(Backend):
         def deliver(
@@ -247,15 +307,15 @@ def test_a_call_in_doubt_holds_up_no_other_home_of_the_server(
             return Delivery("in doubt", "no answer")
 
     silent, backend, schema = Silent(), Backend(), f"{postgres_schema}_b"
-    outbox = open_shared()
+    outbox = open_on_server()
     outbox.put("fake", turn("a"))
-    with working(silent, outbox, tmp_path) as worker:
+    with working(silent, outbox) as worker:
         worker.wake()
         assert until(lambda: worker.stuck())
     other = Outbox(PostgresDatabase(postgres_url, MIGRATIONS, schema=schema))
     try:
         other.put("fake", turn("b"))
-        with working(backend, other, tmp_path) as worker:
+        with working(backend, other) as worker:
             assert worker.stuck() == ""
             assert worker.flush(30)
         assert backend.events == [("s1", "b")]
@@ -271,11 +331,9 @@ import sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from hermes_core.outbox.delivery import Delivery, OutboxWorker
-from hermes_core.outbox.store import Outbox
-from hermes_memory_postgresql.postgres import PostgresDatabase
-from tests.outbox.test_leases import MIGRATIONS, Backend
+from tests.outbox.test_leases import Backend, open_place
 
-url, schema, log = sys.argv[1:]
+address, schema, log = sys.argv[1:]
 file = open(log, "a", buffering=1)
 
 def answer(row):
@@ -283,8 +341,7 @@ def answer(row):
     time.sleep(0.02)
     return Delivery("taken")
 
-outbox = Outbox(PostgresDatabase(url, MIGRATIONS, schema=schema))
-worker = OutboxWorker(Backend(answer), outbox, Path("."), lease=0.5)
+worker = OutboxWorker(Backend(answer), open_place((address, schema)), lease=0.5)
 print("ready", flush=True)
 while True:
     worker.wake()
@@ -294,7 +351,7 @@ while True:
 
 @pytest.mark.skipif(os.name == "nt", reason="kills processes by signals")
 def test_killed_and_suspended_workers_lose_no_row(
-    open_shared: OpenOutbox, postgres_url: str, postgres_schema: str, tmp_path: Path
+    open_shared: OpenOutbox, place: Place, tmp_path: Path
 ) -> None:
     outbox, root = open_shared(), Path(__file__).resolve().parents[2]
     events = {f"s{session}": [f"{session}-{number}" for number in range(12)] for session in range(6)}
@@ -304,7 +361,7 @@ def test_killed_and_suspended_workers_lose_no_row(
     log = tmp_path / "log"
 
     def start() -> subprocess.Popen[str]:
-        arguments = [sys.executable, "-c", WORKER, postgres_url, postgres_schema, str(log)]
+        arguments = [sys.executable, "-c", WORKER, *place, str(log)]
         return subprocess.Popen(arguments, cwd=root, stdout=subprocess.PIPE, text=True)
 
     workers = [start() for _ in range(3)]
@@ -333,9 +390,9 @@ def test_killed_and_suspended_workers_lose_no_row(
     assert {session: list(dict.fromkeys(names)) for session, names in arrived.items()} == events
 
 
-def test_appends_of_two_sessions_do_not_wait_for_one_another(open_shared: OpenOutbox) -> None:
-    mine, yours = open_shared(), open_shared()
-    with mine.transaction():
+def test_appends_of_two_sessions_do_not_wait_for_one_another(open_on_server: OpenOutbox) -> None:
+    mine, yours = open_on_server(), open_on_server()
+    with mine.database.transaction():
         mine.put("fake", turn("a", "s1"))
         done = threading.Thread(target=lambda: yours.put("fake", turn("b", "s2")))
         done.start()
@@ -359,11 +416,27 @@ def test_the_limit_counts_the_rows_of_all_lines(open_shared: OpenOutbox) -> None
     assert outbox.put("fake", turn("t5"))
 
 
+def test_a_session_whose_rows_never_end_does_not_keep_the_others_waiting(open_shared: OpenOutbox) -> None:
+    outbox = open_shared()
+    for event, session in (("a", "s1"), ("b", "s1"), ("c", "s2"), ("d", "s1")):
+        outbox.put("fake", turn(event, session))
+    lines, order = DeliveryLines(outbox, "fake", lease=0.3), []
+    while row := lines.next(()):
+        with lines.holding(row):
+            outbox.delivered(row)
+        order.append(row.event)
+        if row.event == "a":
+            assert lines.next(()) is not None
+            time.sleep(0.4)
+    assert order == ["a", "c", "b", "d"]
+    lines.release()
+
+
 def test_a_line_that_had_to_wait_is_sent_by_the_worker_that_holds_it(open_shared: OpenOutbox) -> None:
     outbox = open_shared()
     for session in ("a", "b"):
         outbox.put("fake", turn(f"of {session}", session))
-    lines = LeasedLines(outbox, "fake")
+    lines = DeliveryLines(outbox, "fake")
     first = lines.next(())
     assert first is not None
     second = lines.next({first.session_id})  # its provider has not started

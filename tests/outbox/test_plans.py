@@ -41,7 +41,7 @@ def steps(outbox: Outbox, asked: Callable[[Outbox], object]) -> int:
 def test_a_long_outbox_costs_a_session_no_more_than_a_short_one(tmp_path: Path, asked: str) -> None:
     def cost(others: int) -> int:
         outbox = open_outbox(HermesHome(tmp_path / str(others)))
-        with outbox.transaction():
+        with outbox.database.transaction():
             for n in range(others):
                 outbox.put("fake", NewRow("sync_turn", f"t{n}", f"s{n // 10}", "{}"))
             for name in ("first", "mine"):

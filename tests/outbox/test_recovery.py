@@ -11,7 +11,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.providers import DURABLE_HOOKS
 from hermes_core.memory import open_memory
-from hermes_core.outbox.lines import DeliveryLock
+from hermes_core.outbox.lines import DeliveryLines
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import encode
 from hermes_core.outbox.store import ANY_ACCOUNT, Outbox
@@ -34,12 +34,12 @@ def test_rows_of_a_manager_without_a_session_store_are_taken_over_unless_it_stil
     hermes_home: HermesHome,
 ) -> None:
     alone, provider = waiting(hermes_home), RecordingProvider()
-    lock = DeliveryLock.of(hermes_home.path, "fake")
-    assert lock.acquire()
+    lines = DeliveryLines(alone, "fake")
+    assert lines.next(()) is not None
     with open_memory(hermes_home, provider=provider) as memory:
         assert memory.problems() == []
         assert memory.manager.outbox.depth == 0
-    lock.release()
+    lines.release()
     with open_memory(hermes_home, provider=provider) as memory:
         memory.start_session("s2")
         assert memory.flush(30)
@@ -100,6 +100,6 @@ def test_in_a_home_whose_store_is_another_programs_the_outbox_file_is_used(herme
     manager.sync_all(make_turn("t1"), make_session())
     manager.shutdown_all(0.1)
     with open_memory(hermes_home, provider="") as memory:
-        assert memory.manager.outbox.path == hermes_home.outbox_db
+        assert memory.manager.outbox.database.label == str(hermes_home.outbox_db)
         assert [row.event for row in memory.manager.outbox.pending()] in (["t1"], [])
         assert memory.manager.outbox.knows("fake", "sync_turn", "t1")

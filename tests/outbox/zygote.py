@@ -18,8 +18,10 @@ from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import MemoryWrite, Session, Turn
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
+from hermes_core.outbox import delivery
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.store import Outbox
+from hermes_core.storage import leases
 
 
 def die() -> None:
@@ -67,7 +69,7 @@ class DyingOutbox(Outbox):
 
     def put(self, *arguments: Any, **more: Any) -> bool:
         if self.point == "inside the insert":
-            with self.transaction():
+            with self.database.transaction():
                 super().put(*arguments, **more)
                 die()
         added = super().put(*arguments, **more)
@@ -80,16 +82,16 @@ class DyingOutbox(Outbox):
             die()
         super().delivered(*arguments)
         if self.point == "after the acknowledgement":
-            die()
+            self.database.after_commit(die)
 
 
 def opened(home: Path, provider: FileProvider, point: str = "", speed: float = 1.0) -> MemoryManager:
-    """Open a manager with the provider. Its pauses pass `speed` times as fast as the time of day."""
+    """Open a manager with the provider. Its longest pause passes `speed` times as fast as the time of day."""
+    leases.LEASE_S = 0.5  # that of the product is longer than a test
+    delivery.MAX_BACKOFF_S /= speed
     outbox = DyingOutbox(open_outbox(HermesHome(home)).database)
     outbox.point = point
-    manager = MemoryManager(
-        HermesHome(home), redact=lambda value: value, outbox=outbox, clock=lambda: time.monotonic() * speed
-    )
+    manager = MemoryManager(HermesHome(home), redact=lambda value: value, outbox=outbox)
     manager.add_provider(provider)
     return manager
 

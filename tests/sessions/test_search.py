@@ -298,7 +298,7 @@ def test_a_question_that_names_only_a_time_finds_what_was_said_then(tmp_path: Pa
 
 def test_the_snippet_marks_what_matched(corpus: SessionStore) -> None:
     assert ">>>server<<<" in corpus.past.search("server")[0].snippet
-    assert ">>>部署<<<" in corpus.past.search("部署失败")[0].snippet
+    assert ">>>部署失败<<<" in corpus.past.search("部署失败")[0].snippet
     assert ">>>दिल्ली<<<" in corpus.past.search("दिल्ली")[0].snippet
 
 

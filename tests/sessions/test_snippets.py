@@ -16,7 +16,7 @@ LONG = "lorem ipsum dolor sit amet " * 30
         ("please don’t", "don't", "please >>>don’t<<<"),
         ("Caroline's dog", "caroline", ">>>Caroline's<<< dog"),
         ("Le café était fermé", "cafe", "Le >>>café<<< était fermé"),
-        ("an aircraft universal joint", "university", "an aircraft >>>universal<<< joint"),
+        ("an organization of pilots", "organize", "an >>>organization<<< of pilots"),
         ("Ждём новые документы", "документов", "Ждём новые >>>документы<<<"),
         ("Η Αθήνα είναι", "ΑΘΗΝΑ", "Η >>>Αθήνα<<< είναι"),
         ("كَتَبَ الوَلَدُ الدَّرسَ", "درس", "كَتَبَ الوَلَدُ >>>الدَّرسَ<<<"),

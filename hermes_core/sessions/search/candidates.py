@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
 from hermes_core.sessions.search.protocol import Coverage, Likeness, SearchIndex, VectorIndex
 from hermes_core.sessions.search.reader import HIT_COLUMNS, ClosestMessages, IndexReader, IndexRow
-from hermes_core.sessions.search.snippets import best_part, holds, snippet
+from hermes_core.sessions.search.snippets import best_part, held, snippet
 from hermes_core.storage.engine import Engine
 
 # Number of candidates that are read and ranked. On LoCoMo, 50 cost a third of a point of recall@10; 250 gain nothing.
@@ -129,6 +129,8 @@ def search(
         best = [*places[:ranked_limit], *((key, position) for key, position, *_ in beside)]
         around = vectors.ask_around(likeness, list(dict.fromkeys(best)))
     rows = reader.candidates(places, [row[3] for row in beside])
+    if not rows:
+        return []
     ids = [row[0] for row in rows]
     near = vectors.closeness(likeness, ids, around) if vectors and likeness else {}
     meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
@@ -243,18 +245,16 @@ def _places(
         found = reader.fulfilling(match_of_condition(analysis.condition), enough)
         scores = lookup.scores_among(analysis, found, required_words(analysis.condition))
         places = [(key, position) for key, position, _, _ in found]
-        return (places if order else _by_score(places, scores)), (), scores
+        if not order:
+            places.sort(key=scores.__getitem__, reverse=True)
+        return places, (), scores
     if order:
         scores = lookup.scores(analysis)
         if scores:
             return _relevant(lookup, scores, order), (), scores
         return [], reader.find((), spans)[1], scores
     scores = lookup.scores(analysis, spans, closest)
-    return _by_score(scores, scores), lookup.others, scores
-
-
-def _by_score(places: Iterable[Place], scores: Mapping[Place, float]) -> list[Place]:
-    return sorted(places, key=scores.__getitem__, reverse=True)
+    return sorted(scores, key=scores.__getitem__, reverse=True), lookup.others, scores
 
 
 def _relevant(lookup: Lookup, scores: Mapping[Place, float], order: Order) -> list[Place]:
@@ -381,9 +381,9 @@ def _information(row: tuple[Any, ...], matches: Sequence[Match]) -> float:
     text, role = row[_TEXT], row[8]
     telling = {word for word in words(text[:MAX_INFORMATIVE_CHARS]) if len(word) > MAX_SMALL_WORD}
     told = math.log1p(len(telling) + sum(map(len, dense_runs(text[:MAX_INFORMATIVE_CHARS]))) / 2)
-    held = sum(holds(text[:MAX_INFORMATIVE_CHARS], match) for match in matches)
+    asked = len(held(text[:MAX_INFORMATIVE_CHARS], matches))
     return (
-        (told + 2 * held)
+        (told + 2 * asked)
         * (1.0 if role == "user" else 0.5)
         * (0.5 if text.rstrip().endswith(("?", "？")) else 1.0)
     )

@@ -1,6 +1,6 @@
-"""Candidates of a search in SQLite: look-ups in the two FTS5 indexes that `search.index` maintains.
+"""Candidates of a search in SQLite: look-ups in the FTS5 index that `search.index` maintains.
 
-All text reaches FTS5, SQLite's full-text index, as quoted strings. So a question can neither use the syntax of FTS5 nor
+All terms reach FTS5, SQLite's full-text index, as quoted strings. So a question can neither use the syntax of FTS5 nor
 cause syntax errors.
 """
 
@@ -16,19 +16,16 @@ from hermes_core.sessions.lineage import SOURCES
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.filters import Filters, message_condition, session_condition
 from hermes_core.sessions.search.match import (
-    Combination,
-    Kind,
     Match,
     Phrase,
-    is_bounded,
-    kind_of,
-    negates,
-    phrases_of,
+    Syntax,
+    condition_sql,
+    expression_of,
+    native_expression,
 )
 from hermes_core.sessions.search.protocol import PROGRESS_KEY
 from hermes_core.sessions.search.reader import (
     HIT_COLUMNS,
-    MAX_LEAVES,
     MAX_TURN_ROWS,
     ClosestMessages,
     CommonMatch,
@@ -51,14 +48,25 @@ MAX_SPAN_SESSIONS = 100
 # Conditions in one statement; SQLite joins at most 500 SELECTs.
 MAX_LOOK_UPS = 100
 
-_TABLES = ("messages_fts", "messages_grams")
+
+def _quoted(phrase: Phrase) -> str:
+    return f'"{phrase.text}"' + "*" * phrase.prefix
+
+
+FTS5 = Syntax(
+    phrase=_quoted,
+    both=" AND ",
+    either=" OR ",
+    without=" NOT ",
+    condition="m.id IN (SELECT rowid FROM messages_fts WHERE messages_fts MATCH ?)",
+)
 
 _ROW, _COUNTED = "m.session_key, m.position, m.size, m.id", "f.rowid"
 
 # A range of message ids: the first and the last.
 Span = tuple[int, int]
 
-# All speakers and sources, the progress of a rebuild, and the numbers of index tables and of the newest message, in one
+# All speakers and sources, the progress of a rebuild, the number of index tables, and that of the newest message, in one
 # read. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite begin at `name` and
 # not at '': otherwise it walks over all messages before it, for each name again.
 _FACTS = f"""
@@ -68,7 +76,7 @@ _FACTS = f"""
         SELECT (SELECT min(speaker) FROM messages WHERE speaker > name AND likely(speaker > '')) FROM found WHERE name <> ''
     ), {SOURCES}
     SELECT 'index', (SELECT value FROM state_meta WHERE key = ?),
-        (SELECT count(*) FROM sqlite_schema WHERE name IN {_TABLES}), (SELECT coalesce(max(id), 0) FROM messages)
+        (SELECT count(*) FROM sqlite_schema WHERE name = 'messages_fts'), (SELECT coalesce(max(id), 0) FROM messages)
     UNION ALL SELECT 'source', source, 0, 0 FROM names WHERE source IS NOT NULL
     UNION ALL SELECT 'speaker', name, 0, 0 FROM (SELECT name FROM found WHERE name <> '' LIMIT 2000)
 """
@@ -101,11 +109,11 @@ def scope_facts(database: Database, query: str, filters: Filters, sources: Colle
     )
     names = [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
     stored = tuple(row[1] for row in rows if row[0] == "source" and row[1] in sources)
-    return ScopeFacts(names, stored, newest if progress is None and tables == len(_TABLES) else None)
+    return ScopeFacts(names, stored, newest if progress is None and tables else None)
 
 
 class Fts5Reader:
-    """A reader of both full-text indexes, and of messages that pass the filters, for one search.
+    """A reader of the full-text index, and of messages that pass the filters, for one search.
 
     Attributes:
         total: Number of messages in the sessions of the filters.
@@ -171,15 +179,14 @@ class Fts5Reader:
         for first, last in self._spans:
             parts, asked = [], list[object]()
             for number, (match, limit) in enumerate(wanted):
-                kind = kind_of(match)
-                if kind is None or len(rows[number]) >= limit:
+                expression = expression_of(match, FTS5)
+                if expression is None or len(rows[number]) >= limit:
                     continue
-                table = _table_of(kind)
                 parts.append(
-                    f"""SELECT * FROM (SELECT {number}, {columns} FROM {table} f {scope} {table} MATCH ?
+                    f"""SELECT * FROM (SELECT {number}, {columns} FROM messages_fts f {scope} messages_fts MATCH ?
                         AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?)"""
                 )
-                asked += *self._scope_parameters, expression_of(match), first, last, limit - len(rows[number])
+                asked += *self._scope_parameters, expression, first, last, limit - len(rows[number])
             for at in range(0, len(parts), MAX_LOOK_UPS):
                 size = len(asked) // len(parts)
                 sql = " UNION ALL ".join(parts[at : at + MAX_LOOK_UPS])
@@ -225,13 +232,11 @@ class Fts5Reader:
 
     def _among(self, common: CommonMatch, spans: Mapping[Span, Collection[int]]) -> list[IndexRow]:
         """Return which messages fulfil a condition; `spans` are their ids by ranges."""
-        kind = kind_of(common.match)
-        if not spans or kind is None:
+        expression = expression_of(common.match, FTS5)
+        if not spans or expression is None:
             return []
-        table = _table_of(kind)
         listed = common.frequency * self._newest // max(self.total, 1)  # hits of everybody in the index
         spanned = listed * sum(last - first + 1 for first, last in spans) // max(self._newest, 1)
-        expression = expression_of(common.match)
         if listed > SEEK_FREQUENCY * len(spans) + spanned:
             source = "json_each(?) w CROSS JOIN"
             within = "f.rowid BETWEEN json_extract(w.value, '$[0]') AND json_extract(w.value, '$[1]')"
@@ -242,8 +247,8 @@ class Fts5Reader:
             first, last = min(start for start, _ in spans), max(end for _, end in spans)
             asked = (expression, first, last, json.dumps([i for ids in spans.values() for i in ids]))
         rows = self._database.execute(
-            f"""SELECT m.session_key, m.position, m.size, m.id FROM {source} {table} f
-                JOIN messages m ON m.id = f.rowid WHERE {table} MATCH ? AND {within}""",
+            f"""SELECT m.session_key, m.position, m.size, m.id FROM {source} messages_fts f
+                JOIN messages m ON m.id = f.rowid WHERE messages_fts MATCH ? AND {within}""",
             asked,
         ).fetchall()
         ids = {message_id for span in spans.values() for message_id in span}
@@ -253,18 +258,13 @@ class Fts5Reader:
 
     def fulfilling(self, match: Match, limit: int) -> list[IndexRow]:
         """Return the newest messages that pass the filters and fulfil a condition with any operators."""
-        native = native_expression(match)
+        native = native_expression(match, FTS5)
         if native is not None:  # the index then returns ids in order, so the reading stops early
-            table, expression = native
-            source, sql, parameters = (
-                f"{table} f CROSS JOIN messages m ON m.id = f.rowid",
-                f"{table} MATCH ?",
-                [expression],
-            )
-            by = "f.rowid"
+            source, by = "messages_fts f CROSS JOIN messages m ON m.id = f.rowid", "f.rowid"
+            sql, parameters = "messages_fts MATCH ?", [native]
         else:
-            sql, parameters = condition_sql(match)
             source, by = "messages m", "m.id"
+            sql, parameters = condition_sql(match, FTS5)
         statement = f"""
             SELECT m.session_key, m.position, m.size, m.id FROM {source} {self._sessions}
             WHERE {self._filters} AND {sql} AND {by} BETWEEN ? AND ? ORDER BY {by} {self._direction} LIMIT ?
@@ -330,69 +330,6 @@ class Fts5Reader:
             found = self._database.execute(sql, (*self._parameters, start, end, start, end))
             rows.update((row[3], row) for row in found)
         return list(rows.values())
-
-
-# ---------------------------------------------------------------------- conditions in the language of FTS5
-
-
-def quoted(text: str) -> str:
-    """Return `text` as one FTS5 string, without syntax of FTS5. It matches the words of `text` side by side."""
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _table_of(kind: Kind) -> str:
-    return _TABLES[kind == "gram"]
-
-
-def expression_of(match: Match) -> str:
-    """Return the FTS5 expression for a condition of one kind, whose NOTs stand beside another operand of an AND."""
-    if isinstance(match, Phrase):
-        text = quoted(match.text) + "*" * match.prefix
-        if match.kind == "word":
-            return text
-        return f"{'pairs' if len(match.text.split(' ')[0]) == 2 else 'ones'} : {text}"
-    required = [f"({expression_of(part)})" for part in match.operands if not negates(part)]
-    excluded = [
-        f"({expression_of(part.operands[0])})"
-        for part in match.operands
-        if isinstance(part, Combination) and negates(part)
-    ]
-    expression = f" {match.operator} ".join(required)
-    return f"({expression}) NOT ({' OR '.join(excluded)})" if excluded else expression
-
-
-def native_expression(match: Match) -> tuple[str, str] | None:
-    """Return the name of the one index that can answer the whole condition, and the FTS5 expression to ask it.
-
-    Return None if the condition needs both indexes or SQL.
-    """
-    kind = kind_of(match)
-    if kind is None or not is_bounded(match) or sum(1 for _ in phrases_of(match)) > MAX_LEAVES:
-        return None
-    return _table_of(kind), expression_of(match)
-
-
-def condition_sql(match: Match) -> tuple[str, list[str]]:
-    """Return a condition as an SQL condition on `m.id`, and its parameters.
-
-    Parts that one index can answer become one FTS5 query; SQL joins the parts.
-    """
-    parameters: list[str] = []
-
-    def build(part: Match) -> str:
-        if len(parameters) >= MAX_LEAVES:
-            return "1"
-        if (native := native_expression(part)) is not None:
-            table, expression = native
-            parameters.append(expression)
-            return f"m.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
-        assert isinstance(part, Combination)  # a phrase is always native
-        inner = [build(operand) for operand in part.operands]
-        return (
-            f"NOT ({inner[0]})" if part.operator == "NOT" else f"({f' {part.operator} '.join(inner) or '1'})"
-        )
-
-    return build(match), parameters
 
 
 # ---------------------------------------------------------------------- the scope of a search

@@ -1,35 +1,30 @@
-"""The two full-text indexes over messages: words, and grams of scripts without spaces between words.
+"""The full-text index over the terms of messages, which are cut by `recall.tokens`.
 
-Each change of a message updates both indexes in the same transaction. The messages are what counts: a write never fails
-because of an index. A damaged index is dropped, and made again from the messages, a part with each further message; an
+Each change of a message updates the index in the same transaction. The messages are what counts: a write never fails
+because of the index. A damaged index is dropped, and made again from the messages, a part with each further message; an
 SQLite without FTS5 leaves the messages out until one with FTS5 opens the file.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.recall.tokens import grams, index_text
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.protocol import CHANGES_KEY, PROGRESS_KEY
-from hermes_core.sessions.search.texts import readable_calls
+from hermes_core.sessions.search.texts import terms_of, terms_of_row
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
     from hermes_core.sessions.search.filters import Filters
     from hermes_core.sessions.search.reader import IndexReader, ScopeFacts
-
-# A rebuild in one transaction reads this many rows at once: fewer cost more queries, more cost memory.
-BATCH = 1_000
 
 # Rows in one transaction of a rebuild while other processes write: a writer waits for some ten milliseconds only.
 STEP = 200
@@ -40,71 +35,69 @@ PAUSE_S = 0.002
 # Key in `state_meta` while pages of a damaged index are in the file that nothing uses.
 LOST_PAGES_KEY = "search_index_lost_pages"
 
-TABLES = {
-    # The word index reads its text from a view of the messages.
-    "messages_fts": """
-        CREATE VIRTUAL TABLE messages_fts USING fts5(
-            content, calls, content='indexed_messages', content_rowid='id',
-            tokenize='porter unicode61 remove_diacritics 2'
-        )
-    """,
-    # `ascii` keeps every character beyond ASCII as part of a token: a gram is one token whatever its script.
-    "messages_grams": "CREATE VIRTUAL TABLE messages_grams USING fts5(ones, pairs, content='', tokenize='ascii')",
-}
+TABLE = "messages_fts"
+
+# The index has no text of its own: a row is removed by the terms that it was added with. `ascii` cuts at spaces only, as
+# a term has no punctuation, and keeps all letters beyond ASCII.
+_CREATE = f"CREATE VIRTUAL TABLE {TABLE} USING fts5(words, calls, grams, content='', tokenize='ascii')"
 
 NO_FTS5 = "this SQLite has no FTS5: past sessions are searched word by word, slower and less exact"
 
 log = logging.getLogger(__name__)
 
 _PROGRESS = "SELECT value FROM state_meta WHERE key = ?"
-_TABLE_COUNT = "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages_fts', 'messages_grams')"
-_WORDS = "INSERT INTO messages_fts (rowid, content, calls) VALUES (?, ?, ?)"
-_WORDS_OUT = "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VALUES ('delete', ?, ?, ?)"
-_GRAMS = "INSERT INTO messages_grams (rowid, ones, pairs) VALUES (?, ?, ?)"
-_GRAMS_OUT = "INSERT INTO messages_grams (messages_grams, rowid, ones, pairs) VALUES ('delete', ?, ?, ?)"
+_EXISTS = f"SELECT count(*) FROM sqlite_schema WHERE name = '{TABLE}'"
+_INSERT = f"INSERT INTO {TABLE} (rowid, words, calls, grams) VALUES (?, ?, ?, ?)"
+_DELETE = f"INSERT INTO {TABLE} ({TABLE}, rowid, words, calls, grams) VALUES ('delete', ?, ?, ?, ?)"
+_CHECK = f"INSERT INTO {TABLE} ({TABLE}) VALUES ('integrity-check')"
+# The check of FTS5 does not read the table of the numbers of terms.
+_CHECK_SIZES = f"SELECT count(*), max(length(sz)) FROM {TABLE}_docsize"
 
-# Id, content and calls of a message, as the view `indexed_messages` shows them.
-IndexedRow = tuple[int, str, str]
+# Id, text, tool and calls of a message.
+IndexedRow = tuple[int, str, str, str]
 
 
 class Fts5Index:
-    """Both full-text indexes of a state.db, as a `SearchIndex`. `resets` counts the calls of `reset` that made them anew."""
+    """The full-text index of a state.db, as a `SearchIndex`. `resets` counts the calls of `reset` that made it anew."""
 
     def __init__(self, database: Database) -> None:
         self._database, self.resets = database, 0
+        self._may_lack = True  # False after a look that found no unfinished rebuild
 
     def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  the protocol's
-        """Return no columns: the indexes are tables of their own."""
+        """Return no columns: the index is a table of its own."""
         return {}
 
-    def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
-        """Add new messages to both indexes, and the next messages of a rebuild that is not finished."""
+    def add(
+        self, connection: Connection, message_ids: Sequence[int], rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Add new messages to the index, and for each the next messages of a rebuild that is not finished."""
         connection = cast(sqlite3.Connection, connection)
-        rows = connection.execute(
-            f"""SELECT id, content, calls, ({_PROGRESS}) FROM indexed_messages
-                WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id""",
-            (PROGRESS_KEY, json.dumps(message_ids)),
-        ).fetchall()
-        for message_id, content, calls, rebuilt in rows:
-            with _derived(connection, message_id):
-                if rebuilt is not None and (progress := _progress(connection)):
+        for message_id, values in zip(message_ids, rows, strict=True):
+            if (terms := terms_of_row(values)) is None:
+                continue
+            try:
+                if self._may_lack and (progress := _progress(connection)):
                     _index_next(connection, *progress)
-                _add(connection, [(message_id, content, readable_calls(calls))])
+                else:
+                    self._may_lack = False
+                connection.execute(_INSERT, (message_id, *terms))
+            except sqlite3.DatabaseError as exc:
+                self._replace(connection, exc, message_id)
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
-        """Remove the messages that fulfil an SQL condition from both indexes, and their vectors.
+        """Remove the messages that fulfil an SQL condition from the index, and their vectors.
 
-        Call this before the rows are deleted or hidden, because FTS5 needs the text that was indexed.
+        Call this before the rows are deleted or hidden, because FTS5 needs the terms that were indexed.
         """
         connection = cast(sqlite3.Connection, connection)
-        with _derived(connection):
-            done, last = _progress(connection) or (
-                0,
-                0,
-            )  # rows that a rebuild has yet to index are in no index
+        # Rows that a rebuild has yet to index are in no index.
+        done, last = _progress(connection) or (0, 0)
+        try:
             rows = _read(connection, f"{condition} AND NOT (id > ? AND id <= ?)", (*parameters, done, last))
-            connection.executemany(_WORDS_OUT, map(_word_row, rows))
-            connection.executemany(_GRAMS_OUT, _gram_rows(rows))
+            connection.executemany(_DELETE, map(_terms, rows))
+        except sqlite3.DatabaseError as exc:
+            self._replace(connection, exc)
         sql = f"DELETE FROM vectors WHERE message_id IN (SELECT id FROM messages WHERE {condition})"
         if connection.execute(sql, parameters).rowcount:
             note_change(connection)
@@ -127,16 +120,16 @@ class Fts5Index:
         return Fts5Reader(self._database, filters, order, limit, newest)
 
     def is_usable(self) -> bool:
-        """Return False if an index is missing, or is being built again."""
+        """Return False if the index is missing, or is being built again."""
         return not self.problem()
 
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
-        value, tables = self._database.execute(
-            f"SELECT ({_PROGRESS}), ({_TABLE_COUNT})", (PROGRESS_KEY,)
+        value, exists = self._database.execute(
+            f"SELECT ({_PROGRESS}), ({_EXISTS})", (PROGRESS_KEY,)
         ).fetchone()
         if value is None:
-            return "" if tables == len(TABLES) else NO_FTS5
+            return "" if exists else NO_FTS5
         if not self._can_be_read():
             return NO_FTS5
         done, last = map(int, value.split())
@@ -158,7 +151,7 @@ class Fts5Index:
         if self.problem() == NO_FTS5:
             return [NO_FTS5]
         faults: list[str] = []
-        for subject in ("messages_fts", "messages_grams", *differences):
+        for subject in (TABLE, *differences):
             try:
                 with self._database.transaction() as connection:
                     if (progress := _progress(connection)) is not None:
@@ -167,11 +160,12 @@ class Fts5Index:
                             f"the search index was made anew up to message {done} of {last} only: rebuild it"
                         ]
                     if subject not in differences:
-                        connection.execute(f"INSERT INTO {subject} ({subject}) VALUES ('integrity-check')")
+                        connection.execute(_CHECK)
+                        connection.execute(_CHECK_SIZES)
                         continue
                     (count,) = connection.execute(
-                        f"""WITH rows AS (SELECT id FROM indexed_messages), indexed AS (SELECT id FROM messages_fts_docsize)
-                            SELECT count(*) FROM ({subject})"""
+                        f"""WITH rows AS (SELECT id FROM messages WHERE state < 2),
+                                indexed AS (SELECT id FROM {TABLE}_docsize) SELECT count(*) FROM ({subject})"""
                     ).fetchone()
                     if count:
                         faults.append(
@@ -180,15 +174,15 @@ class Fts5Index:
             except DatabaseCorrupt as exc:
                 if subject in differences:
                     return [str(exc)]
-                faults.append(f"the search index {subject} is damaged ({exc.__cause__}): rebuild it")
+                faults.append(f"the search index is damaged ({exc.__cause__}): rebuild it")
         return faults
 
     def rebuild(self, progress: Callable[[int], None] = lambda _count: None) -> int:
-        """Rebuild both indexes in short transactions; return the number of indexed messages."""
+        """Rebuild the index in short transactions; return the number of indexed messages."""
         lossy = self.is_damaged()
         with self._database.transaction() as connection:
-            reset_indexes(connection, damaged=lossy)
-            if not _has_tables(connection):
+            reset_index(connection, damaged=lossy)
+            if not _exists(connection):
                 raise DatabaseUnavailable(NO_FTS5, "use a Python whose SQLite has FTS5")
         done = 0
         while True:
@@ -205,7 +199,7 @@ class Fts5Index:
         return done
 
     def reset(self, exc: Exception) -> None:
-        """Make both indexes anew if one is damaged, else raise `exc`."""
+        """Make the index anew if it is damaged, else raise `exc`."""
         if not self.is_damaged():
             cause = exc.__cause__
             if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
@@ -214,8 +208,9 @@ class Fts5Index:
             raise exc
         log.warning("the search index of %s is damaged and is built again: %s", self._database.label, exc)
         with self._database.transaction() as connection:
-            reset_indexes(connection, damaged=True)
+            reset_index(connection, damaged=True)
         self.resets += 1
+        self._may_lack = True
 
     def free_lost_pages(self) -> None:
         """Free the pages of an index that was too damaged to be dropped.
@@ -227,78 +222,72 @@ class Fts5Index:
                 self._database.connection.execute("VACUUM")
                 self._database.execute("DELETE FROM state_meta WHERE key = ?", (LOST_PAGES_KEY,))
 
-    def is_damaged(self) -> bool:
-        """Return True if FTS5's own check finds damage in an index. It takes half a second for 100,000 messages."""
-        try:
-            with self._database.transaction() as connection:
-                for table in TABLES:
-                    connection.execute(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
-        except (DatabaseCorrupt, sqlite3.OperationalError):
-            return True
-        return False
+    def _replace(
+        self, connection: sqlite3.Connection, exc: sqlite3.DatabaseError, message_id: int | None = None
+    ) -> None:
+        """Create the index if `exc` says that it is missing; if there is no FTS5, leave a message for later.
 
-    def _can_be_read(self) -> bool:
-        """Return True if both indexes can be read and hold all messages that no rebuild has yet to index."""
-        try:
-            for table in TABLES:
-                self._database.connection.execute(f"SELECT rowid FROM {table} LIMIT 1").fetchone()
-        except sqlite3.DatabaseError:
-            return False
-        return True
-
-
-def create_indexes(connection: sqlite3.Connection) -> None:
-    """Create both indexes. Do nothing if this SQLite has no FTS5."""
-    try:
-        for statement in TABLES.values():
-            connection.execute(statement)
-    except sqlite3.OperationalError as exc:
-        if not _lacks_fts5(exc):
-            raise
-
-
-def reset_indexes(connection: sqlite3.Connection, *, damaged: bool = False) -> None:
-    """Remove both indexes, create them empty, and let further messages build them again.
-
-    Args:
-        damaged: True if the tables may be too damaged to be dropped. Then only their entries in the schema are deleted,
-            and their pages stay in the file until `VACUUM`. The transaction must not have used the indexes before:
-            after the first error of a damaged page, SQLite refuses everything else in it.
-    """
-    if damaged:
-        connection.execute("PRAGMA writable_schema = ON")
-        for table in TABLES:
-            connection.execute(
-                "DELETE FROM sqlite_schema WHERE name = ? OR name GLOB ?", (table, f"{table}_*")
-            )
-        connection.execute("PRAGMA writable_schema = RESET")
-        connection.execute("INSERT OR REPLACE INTO state_meta VALUES (?, '')", (LOST_PAGES_KEY,))
-    else:
-        for table in TABLES:
-            connection.execute(f"DROP TABLE IF EXISTS {table}")
-    create_indexes(connection)
-    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
-    _set_progress(connection, 0, last)
-
-
-@contextlib.contextmanager
-def _derived(connection: sqlite3.Connection, message_id: int | None = None) -> Iterator[None]:
-    """Create an index that is missing; if there is no FTS5, leave the message of the block for later.
-
-    Args:
-        message_id: Id of the message that the block adds.
-    """
-    try:
-        yield
-    except sqlite3.DatabaseError as exc:
+        Args:
+            connection: The connection of the transaction in which `exc` was raised.
+            exc: The error.
+            message_id: Id of the message that was to be added, if any.
+        """
+        self._may_lack = True
         if _lacks_fts5(exc) or (_lacks_table(exc) and not _can_create(connection)):
             if message_id is not None:
                 done, _ = _progress(connection) or (message_id - 1, 0)
                 _set_progress(connection, done, message_id)
         elif _lacks_table(exc):
-            reset_indexes(connection)
+            reset_index(connection)
         else:
-            raise  # a damaged page: SQLite refuses the rest of this transaction, see `SessionStore.with_index`
+            raise exc  # a damaged page: SQLite refuses the rest of this transaction, see `SessionStore.with_index`
+
+    def is_damaged(self) -> bool:
+        """Return True if the index has damage that FTS5 finds. It takes half a second for 100,000 messages."""
+        try:
+            with self._database.transaction() as connection:
+                connection.execute(_CHECK)
+                connection.execute(_CHECK_SIZES)
+        except (DatabaseCorrupt, sqlite3.OperationalError):
+            return True
+        return False
+
+    def _can_be_read(self) -> bool:
+        """Return True if the index can be read."""
+        try:
+            self._database.connection.execute(f"SELECT rowid FROM {TABLE} LIMIT 1").fetchone()
+        except sqlite3.DatabaseError:
+            return False
+        return True
+
+
+def create_index(connection: sqlite3.Connection) -> None:
+    """Create the index. Do nothing if this SQLite has no FTS5."""
+    try:
+        connection.execute(_CREATE)
+    except sqlite3.OperationalError as exc:
+        if not _lacks_fts5(exc):
+            raise
+
+
+def reset_index(connection: sqlite3.Connection, *, damaged: bool = False) -> None:
+    """Remove the index, create it empty, and let further messages build it again.
+
+    Args:
+        damaged: True if the index may be too damaged to be dropped. Then only its entries in the schema are deleted,
+            and its pages stay in the file until `VACUUM`. The transaction must not have used the index before:
+            after the first error of a damaged page, SQLite refuses everything else in it.
+    """
+    if damaged:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("DELETE FROM sqlite_schema WHERE name = ? OR name GLOB ?", (TABLE, f"{TABLE}_*"))
+        connection.execute("PRAGMA writable_schema = RESET")
+        connection.execute("INSERT OR REPLACE INTO state_meta VALUES (?, '')", (LOST_PAGES_KEY,))
+    else:
+        connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
+    create_index(connection)
+    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
+    _set_progress(connection, 0, last)
 
 
 def _can_create(connection: sqlite3.Connection) -> bool:
@@ -310,8 +299,8 @@ def _can_create(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def _has_tables(connection: sqlite3.Connection | Database) -> bool:
-    return bool(connection.execute(_TABLE_COUNT).fetchone()[0] == len(TABLES))
+def _exists(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute(_EXISTS).fetchone()[0])
 
 
 def _lacks_fts5(exc: sqlite3.DatabaseError) -> bool:
@@ -319,13 +308,13 @@ def _lacks_fts5(exc: sqlite3.DatabaseError) -> bool:
 
 
 def _lacks_table(exc: sqlite3.DatabaseError) -> bool:
-    return "no such table: messages_" in str(exc)
+    return f"no such table: {TABLE}" in str(exc)
 
 
 def _index_next(connection: sqlite3.Connection, start: int, end: int) -> int:
     """Index the next `STEP` messages of a rebuild; return their number. Without any, the rebuild has ended."""
     rows = _read(connection, "id > ? AND id <= ? ORDER BY id LIMIT ?", (start, end, STEP))
-    _add(connection, rows)
+    connection.executemany(_INSERT, map(_terms, rows))
     if len(rows) < STEP:
         connection.execute("DELETE FROM state_meta WHERE key = ?", (PROGRESS_KEY,))
     else:
@@ -333,22 +322,17 @@ def _index_next(connection: sqlite3.Connection, start: int, end: int) -> int:
     return len(rows)
 
 
-def rebuild_indexes(
+def rebuild_index(
     connection: sqlite3.Connection, progress: Callable[[int], None] = lambda _count: None
 ) -> int:
-    """Rebuild both indexes from the messages, in the caller's transaction; return the number of indexed messages.
+    """Rebuild the index from the messages, in the caller's transaction; return the number of indexed messages.
 
-    FTS5's own command "rebuild" can't be used: it would index the text without the changes that `recall.tokens` makes.
     `progress` gets the number of messages so far.
     """
-    if not _has_tables(connection):  # an SQLite without FTS5
-        return 0
-    for table in TABLES:
-        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
-    last = done = 0
-    while rows := _read(connection, "id > ? ORDER BY id LIMIT ?", (last, BATCH)):
-        _add(connection, rows)
-        last, done = rows[-1][0], done + len(rows)
+    reset_index(connection)
+    done = 0
+    while _exists(connection) and (unfinished := _progress(connection)):  # not with an SQLite without FTS5
+        done += _index_next(connection, *unfinished)
         progress(done)
     return done
 
@@ -370,31 +354,13 @@ def _set_progress(connection: sqlite3.Connection, done: int, last: int) -> None:
 
 
 def _read(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> list[IndexedRow]:
-    sql = f"SELECT id, content, calls FROM indexed_messages WHERE {condition}"
-    return [(row[0], row[1], readable_calls(row[2])) for row in connection.execute(sql, parameters)]
+    sql = f"SELECT id, content, tool_name, tool_calls FROM messages WHERE state < 2 AND {condition}"
+    return connection.execute(sql, parameters).fetchall()
 
 
-def _add(connection: sqlite3.Connection, rows: Sequence[IndexedRow]) -> None:
-    connection.executemany(_WORDS, map(_word_row, rows))
-    connection.executemany(_GRAMS, _gram_rows(rows))
-
-
-def _word_row(row: IndexedRow) -> IndexedRow:
-    message_id, content, calls = row
-    return message_id, index_text(content), index_text(calls)
-
-
-def _gram_rows(rows: Iterable[IndexedRow]) -> list[tuple[int, str, str]]:
-    """Return the rows of messages for the gram index, which holds characters of scripts without spaces between words.
-
-    A message without such characters has no row.
-    """
-    gram_rows = []
-    for message_id, content, calls in rows:
-        ones, pairs = grams(f"{content}\n{calls}")
-        if ones:
-            gram_rows.append((message_id, " ".join(ones), " ".join(pairs)))
-    return gram_rows
+def _terms(row: Sequence[Any]) -> tuple[object, ...]:
+    message_id, *texts = row
+    return message_id, *terms_of(*texts)
 
 
 def note_change(connection: Connection | sqlite3.Connection) -> None:

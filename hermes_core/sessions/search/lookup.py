@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,8 +24,8 @@ from hermes_core.recall.rank import (
     score_places,
     surprise,
 )
-from hermes_core.recall.tokens import strip_possessive, words
-from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, kind_of, match_of
+from hermes_core.recall.tokens import index_text, strip_possessive, words
+from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, match_of
 from hermes_core.sessions.search.reader import (
     ClosestMessages,
     CommonMatch,
@@ -33,7 +34,7 @@ from hermes_core.sessions.search.reader import (
     IndexRow,
     Postings,
 )
-from hermes_core.sessions.search.snippets import holds
+from hermes_core.sessions.search.snippets import held
 
 # A term in at most this many messages is rare, and all its places are looked up.
 MAX_RARE_MESSAGES = 400
@@ -55,6 +56,8 @@ PAIRED_TERMS = 3
 # A question with so many words is also looked up as one phrase, because the person may have pasted a part of a message.
 PHRASE_WORDS = range(2, 13)
 
+Kind = Literal["word", "gram"]
+
 
 class _TermPlaces(Struct, frozen=True):
     """The places of a term in the index.
@@ -65,6 +68,7 @@ class _TermPlaces(Struct, frozen=True):
         whole: True if `places` holds all places of the term.
         frequency: Approximate number of messages with the term.
         weight: Weight of the term, see `Term.weight`.
+        kind: Kind of the term, see `Term.kind`.
     """
 
     match: Match
@@ -72,10 +76,11 @@ class _TermPlaces(Struct, frozen=True):
     whole: bool
     frequency: int
     weight: float = 1.0
+    kind: Kind = "word"
 
     @property
     def hits(self) -> TermHits:
-        return TermHits(self.frequency, self.places, self.weight, kind_of(self.match) or "word")
+        return TermHits(self.frequency, self.places, self.weight, self.kind)
 
 
 class Lookup:
@@ -156,11 +161,12 @@ class Lookup:
             self._count(unknown)
         key, position = place
         total, question, own, near = self._reader.total, 0.0, 0.0, 0.0
-        for term in terms:
+        matched = held(part, [match_of(term) for term in terms])
+        for number, term in enumerate(terms):
             worth = surprise(term.text, term.kind, self._frequencies[term], total)
             question += worth
             places = self._weighed[term].places if term in self._weighed else {}
-            if holds(part, match_of(term)):
+            if number in matched:
                 own += worth
             elif any(places.get((key, position + step)) for step in (-1, 1)):
                 near += worth
@@ -184,7 +190,10 @@ class Lookup:
         self.matches = [match_of(term) for term in analysis.terms]
         places: dict[Place, float] = {(key, position): 1.0 for key, position, _, _ in rows}
         self._sizes.update(((key, position), size) for key, position, size, _ in rows)
-        terms = [_TermPlaces(match, places, True, len(rows)) for match in self.matches]
+        terms = [
+            _TermPlaces(match, places, True, len(rows), kind=term.kind)
+            for term, match in zip(analysis.terms, self.matches, strict=True)
+        ]
         unknown = [at for at, term in enumerate(analysis.terms) if term.text not in required and places]
         asked = [CommonMatch(terms[at].match, terms[at].frequency) for at in unknown]
         for at, hits in zip(unknown, self._reader.among(rows, asked) if asked else (), strict=True):
@@ -215,7 +224,7 @@ class Lookup:
         ]
         question = words(analysis.text)
         if len(question) in PHRASE_WORDS:
-            phrase = Phrase("word", " ".join(question))
+            phrase = Phrase(index_text(" ".join(question)))
             requests.append(IndexRequest(phrase, MAX_RARE_MESSAGES, partial=True))
         counted = (
             [term for term in _all_terms(analysis) if term not in asked] if self._counts_all_words else []
@@ -230,20 +239,22 @@ class Lookup:
         for term in _chosen(analysis, of_terms):
             rows = of_similar[term].rows if term.similar else ()
             weak = dict.fromkeys(self._places(rows), SIMILAR_WORD_WEIGHT)
-            terms.append((term, self._term_places(match_of(term), of_terms[term], weak, term.weight)))
+            terms.append(
+                (term, self._term_places(match_of(term), of_terms[term], weak, term.kind, term.weight))
+            )
         verbatim = [
-            self._term_places(request.match, found, {})
+            self._term_places(request.match, found, {}, "word")
             for request, found in list(zip(requests, postings, strict=False))[len(asked) + len(similar) :]
         ]
         return terms, [term for term in verbatim if term.places]
 
     def _term_places(
-        self, match: Match, found: Postings, weak: dict[Place, float], weight: float = 1.0
+        self, match: Match, found: Postings, weak: dict[Place, float], kind: Kind, weight: float = 1.0
     ) -> _TermPlaces:
         if not found.whole:
-            return _TermPlaces(match, weak, False, found.frequency, weight)
+            return _TermPlaces(match, weak, False, found.frequency, weight, kind)
         places = weak | dict.fromkeys(self._places(found.rows), 1.0)
-        return _TermPlaces(match, places, True, len(places), weight)
+        return _TermPlaces(match, places, True, len(places), weight, kind)
 
     def _places(self, rows: Iterable[IndexRow]) -> list[Place]:
         """Return the places of messages, and remember their sizes and ids."""
@@ -267,19 +278,16 @@ class Lookup:
 
     def _paired(self, terms: Sequence[_TermPlaces]) -> list[_TermPlaces]:
         """Return each pair of these terms that occurs in one message as one term, which is rarer than both."""
-        requests = [
-            IndexRequest(Combination("AND", (a.match, b.match)), MIN_RARE_HITS, partial=True)
-            for a, b in combinations(terms, 2)
-            if kind_of(a.match) == kind_of(b.match)
-        ]
-        if not requests:
+        pairs = [(a, b) for a, b in combinations(terms, 2) if a.kind == b.kind]
+        matches = [Combination("AND", (a.match, b.match)) for a, b in pairs]
+        if not matches:
             return []
-        postings, _ = self._reader.find(requests)
-        pairs = [
-            self._term_places(request.match, found, {})
-            for request, found in zip(requests, postings, strict=True)
+        postings, _ = self._reader.find([IndexRequest(m, MIN_RARE_HITS, partial=True) for m in matches])
+        found = [
+            self._term_places(match, of_pair, {}, a.kind)
+            for match, of_pair, (a, _) in zip(matches, postings, pairs, strict=True)
         ]
-        return [pair for pair in pairs if pair.places]
+        return [pair for pair in found if pair.places]
 
 
 def _all_terms(analysis: Analysis) -> list[Term]:

@@ -71,8 +71,10 @@ class SearchIndex(Protocol):
     def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return further columns for the row of a new message, made from its columns. No text raises an error."""
 
-    def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
-        """Add new messages to the index, after their rows are stored."""
+    def add(
+        self, connection: Connection, message_ids: Sequence[int], rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Add new messages to the index, after their rows are stored. `rows` are their columns."""
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
         """Remove the messages that fulfil an SQL condition and their vectors, before their rows are deleted or hidden."""

@@ -13,10 +13,6 @@ from hermes_core.sessions.search.match import Match
 if TYPE_CHECKING:
     from hermes_core.sessions.search.filters import Condition
 
-# Largest number of words and phrases of a query with operators; the rest is ignored, so that a pasted text does not
-# become a huge SQL query.
-MAX_LEAVES = 64
-
 # Messages after a question among which its answer is sought; between them stand calls and results of tools.
 MAX_TURN_ROWS = 20
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 
-from hermes_core.recall.letters import unaccented
-from hermes_core.recall.porter import index_word_spans, index_words
 from hermes_core.recall.rank import MAX_EXCERPT_CHARS
-from hermes_core.recall.tokens import DENSE, MARKS, dense_runs, index_text
+from hermes_core.recall.tokens import dense_runs, index_spans, term_pattern
 from hermes_core.sessions.search.match import Match, phrases_of
 
 # Length of a snippet in words; a short message is shown whole.
@@ -21,22 +19,13 @@ SNIPPET_TOKENS = 40
 # Characters of a snippet before its first match, and in all.
 _CHARS_BEFORE, _SNIPPET_CHARS = 40, 240
 
-# Largest number of places of one word in a message; more would only cost time.
-_MAX_PLACES = 500
+# Largest number of places of all words in a message; more would only cost time.
+_MAX_PLACES = 2_000
 
-# Only words in this many characters of a message are compared by their stems, because each word has to be stemmed.
-_MAX_STEMMED_CHARS = 20_000
+_POSSESSIVE = re.compile(r"['’]s\b", re.IGNORECASE)
 
-# Characters of a message whose words are cut as in the index: 30 ms.
-_MAX_INDEXED_CHARS = 100_000
-
-_LETTER = rf"(?:(?![{DENSE}])(?:[^\W_]|[{MARKS}]))"
-_FORMS = """
-    's s es ed ing e d r er ers y ies ied ier ly ment ments ation ations ion ions ate ates ated ating ator al ive able
-"""
-# Endings by which two forms of a word may differ. They are less exact than the stems of the index, but cost less; the
-# stems are compared if no word of a text looks like a match.
-_ENDINGS = {"", *_FORMS.split()}
+# Start and end of a part of a text, and the number of the condition that it fulfils.
+_Place = tuple[int, int, int]
 
 
 def snippet(content: str, matches: Sequence[Match]) -> str:
@@ -45,23 +34,15 @@ def snippet(content: str, matches: Sequence[Match]) -> str:
     If only the neighbours of the message match, return the beginning of the message.
     """
     content = unicodedata.normalize("NFC", content)
-    lowered = content.lower().replace("’", "'")
-    for_words = list(filter(_is_of_words, matches))
-    possible = [m for m in for_words if _may_match(m, lowered)] if not dense_runs(content) else []
-    spans = sorted(
-        {span for word in _words_of(possible) for span in islice(_places(lowered, word), _MAX_PLACES)}
-    )
-    if len(lowered) != len(content):  # lower case changed lengths, so that the places don't fit
-        spans = []
-    if not spans and not possible and (marked := _mark_first(content, lowered, matches)):
-        return marked
-    if not content.isascii():
-        spans = sorted({*spans, *islice(_places_of_stems(content, _words_of(for_words)), _MAX_PLACES)})
-    if not spans and possible:
-        spans = list(islice(_places_in_index(content, _words_of(possible)), _MAX_PLACES))
-    if spans:
-        return _window(content, spans)
-    return _mark_first(content, lowered, matches) or _head(content)
+    spans: list[tuple[int, int]] = []
+    for start, end, _ in sorted(islice(_places(content, matches), _MAX_PLACES)):
+        if possessive := _POSSESSIVE.match(content, end):
+            end = possessive.end()
+        if spans and start <= spans[-1][1]:  # grams overlap
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        else:
+            spans.append((start, end))
+    return _window(content, spans) if spans else _head(content)
 
 
 def best_part(
@@ -78,15 +59,8 @@ def best_part(
     """
     if len(content) <= MAX_EXCERPT_CHARS:
         return None
-    lowered = content.lower().replace("’", "'")
     places: list[tuple[int, int]] = [((close[0] + close[1]) // 2, -1)] if close else []
-    if len(lowered) == len(content):
-        places += (
-            (start, number) for number, match in enumerate(matches) for start in _starts(lowered, match)
-        )
-    if not places and not content.isascii():
-        stems = _words_of(filter(_is_of_words, matches))
-        places += ((start, start) for start, _ in islice(_places_of_stems(content, stems), _MAX_PLACES))
+    places += ((start, number) for start, _, number in islice(_places(content, matches), _MAX_PLACES))
     places.sort()
     best, start, first = 0, 0, 0
     inside: dict[int, int] = {}
@@ -104,29 +78,49 @@ def best_part(
     return _whole_words(content, start, start + MAX_EXCERPT_CHARS)
 
 
-def holds(text: str, match: Match) -> bool:
-    """Return True if a text has a word or gram of a condition."""
-    if next(_starts(text.lower().replace("’", "'"), match), None) is not None:
-        return True
-    stems = _words_of([match]) if _is_of_words(match) and not text.isascii() else ()
-    return next(_places_of_stems(text, stems), None) is not None
+def held(text: str, matches: Sequence[Match]) -> set[int]:
+    """Return the numbers of the conditions of which a text has a word or gram."""
+    return {number for _, _, number in _places(text, matches)}
 
 
-def _starts(lowered: str, match: Match) -> Iterator[int]:
-    """Yield the places of a condition's words or gram in a text in lower case."""
-    if _is_of_words(match):
-        for word in _words_of([match]):
-            yield from (start for start, _ in islice(_places(lowered, word), _MAX_PLACES))
+def _places(text: str, matches: Sequence[Match]) -> Iterator[_Place]:
+    """Yield the places of a text that fulfil a phrase of a condition: first those of grams, then those of words."""
+    phrases: dict[str, list[tuple[list[str], int]]] = {}
+    for number, match in enumerate(matches):
+        for phrase in phrases_of(match):
+            first, *others = phrase.text.split() or [""]
+            if dense_runs(first):
+                run = re.escape(first + "".join(gram[-1] for gram in others))
+                yield from ((found.start(), found.end(), number) for found in re.finditer(run, text))
+            elif first:
+                phrases.setdefault(first, []).append((others, number))
+    for at in _word_starts(text, frozenset(term[:2] for term in phrases)) if phrases else ():
+        term, start, end = next(index_spans(text, at))
+        for others, number in phrases.get(term, ()):
+            found = list(islice(index_spans(text, end), len(others)))
+            if [other for other, _, _ in found] == others:
+                yield start, found[-1][2] if found else end, number
+
+
+def _word_starts(text: str, beginnings: frozenset[str]) -> Iterator[int]:
+    """Yield the start of each word of a text whose term may begin so.
+
+    To find the term of each word would take fifty times as long.
+    """
+    if text.isascii():
+        for match in _beginning(beginnings).finditer(text.lower()):
+            if not (match.start() and text[match.start() - 1].isalnum()):
+                yield match.start()
         return
-    gram = next(phrases_of(match)).text
-    at = lowered.find(gram)
-    while at >= 0:
-        yield at
-        at = lowered.find(gram, at + 1)
+    for match in term_pattern().finditer(text):
+        # A word with a letter beyond ASCII may be written in another way than its term.
+        if not match[0].isascii() or match[0].lower().startswith(tuple(beginnings)):
+            yield match.start()
 
 
-def _is_of_words(match: Match) -> bool:
-    return next(phrases_of(match)).kind == "word"
+@lru_cache(maxsize=64)
+def _beginning(beginnings: frozenset[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(beginnings))))
 
 
 def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
@@ -138,69 +132,6 @@ def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
         line, word = (text.rfind(mark, end - _CHARS_BEFORE, end) for mark in "\n ")
         end = line if line >= 0 else word if word >= 0 else end
     return start, end
-
-
-def _words_of(matches: Iterable[Match]) -> set[str]:
-    """Return all words of conditions."""
-    phrases = (phrase for match in matches for phrase in phrases_of(match))
-    return {word for phrase in phrases for word in _word_pattern().findall(phrase.text)}
-
-
-def _may_match(match: Match, lowered: str) -> bool:
-    """Return False if no word of a condition can be in the text, so that it need not be sought."""
-    return any(not phrase.text.isascii() or phrase.text[:3] in lowered for phrase in phrases_of(match))
-
-
-def _places_in_index(content: str, asked: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each word of a text that the index treats like a word in `asked`."""
-    stems = {stem for word in asked for stem in index_words(word)}
-    for stem, start, end in index_word_spans(content[:_MAX_INDEXED_CHARS]):
-        if stem in stems:
-            yield start, end
-
-
-def _places(lowered: str, word: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each form of `word` in the text `lowered`; both are in lower case."""
-    at = lowered.find(word[:3])
-    while at >= 0:
-        match = _word_pattern().match(lowered, at)
-        end = match.end() if match else at + 1
-        if not (at and _word_pattern().match(lowered, at - 1)) and _same_word(lowered[at:end], word):
-            yield at, end
-        at = lowered.find(word[:3], end)
-
-
-def _places_of_stems(content: str, asked: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each non-ASCII word of a text that the index treats like a word in `asked`.
-
-    Such a word has another spelling or another ending.
-    """
-
-    @cache
-    def matches(word: str) -> bool:
-        form = index_text(word)
-        if form in asked:
-            return True
-        letters = unaccented(form)  # the index holds Latin letters without accents
-        return letters.isascii() and any(_same_word(letters, other) for other in asked)
-
-    for match in _word_pattern().finditer(content, 0, _MAX_STEMMED_CHARS):
-        if not match[0].isascii():
-            pieces = (match, *(_piece_pattern().finditer(content, *match.span()) if "'" in match[0] else ()))
-            yield from islice((piece.span() for piece in pieces if matches(piece[0])), 1)
-
-
-def _same_word(one: str, other: str) -> bool:
-    """Return True if two words look like forms of one word: plan and planned, but not plan and plane."""
-    if one == other:
-        return True
-    pairs = enumerate(zip(one, other, strict=False))
-    shared = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
-    if shared < 3:
-        return False
-    doubled = one[shared - 1]
-    rests = {rest[rest[:1] == doubled :] for rest in (one[shared:], other[shared:])}
-    return rests <= _ENDINGS and (rests - {"", "s"} != {"e"})
 
 
 def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -220,35 +151,6 @@ def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "".join([*parts, text[at:end], "..." if end < len(text) else ""])
 
 
-def _mark_first(text: str, lowered: str, matches: Sequence[Match]) -> str:
-    """Return the part of a text around the first exact occurrence of a word or gram of the conditions.
-
-    Return "" if the text has none. `lowered` is the text in lower case.
-    """
-    for match in matches:
-        asked = next(phrases_of(match)).text
-        start = lowered.find(asked) if len(lowered) == len(text) else -1
-        if start >= 0:
-            end = start + len(asked)
-            before, after = text[max(start - 60, 0) : start], text[end : end + 100]
-            marked = f"{before}>>>{text[start:end]}<<<{after}"
-            return ("..." if start > 60 else "") + marked + ("..." if end + 100 < len(text) else "")
-    return ""
-
-
 def _head(text: str) -> str:
     head = " ".join(text[: 10 * SNIPPET_TOKENS].split()[:SNIPPET_TOKENS])
     return head + "..." if len(head) < len(text.strip()) else head
-
-
-# Compiled when they are first used, because most programs never search.
-
-
-@cache
-def _word_pattern() -> re.Pattern[str]:
-    return re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
-
-
-@cache
-def _piece_pattern() -> re.Pattern[str]:
-    return re.compile(f"{_LETTER}+")

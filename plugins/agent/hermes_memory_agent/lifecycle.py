@@ -22,7 +22,7 @@ from typing import Literal, TypeVar
 from hermes_core import Memory
 from hermes_core.config import AgentConfig
 from hermes_core.contract.values import EndReason, Session, SessionSwitch
-from hermes_core.errors import HermesError, LockTimeout, SessionError
+from hermes_core.errors import HermesError, SessionError, StorageError
 from hermes_core.kit import redact
 from hermes_core.manager import at_exit
 from hermes_core.manager.call import attempt
@@ -270,7 +270,7 @@ class SessionLifecycle:
             with compression_lock(self.memory, self.session.id, self.guard.cancel) as self._lease:
                 if not self.follow():
                     self._compress()
-        except LockTimeout as exc:
+        except StorageError as exc:
             self.problems.append(f"the conversation was not compressed: {exc}")
 
     def _compress(self) -> None:
@@ -524,7 +524,7 @@ class SessionLifecycle:
         def rotate() -> list[StoredMessage]:
             with sessions.transaction():
                 if compressing and self._lease is not None:
-                    self._lease.hold()  # a machine that was suspended meanwhile must not end the session a second time
+                    self._lease.hold()  # a program that was suspended meanwhile must not end the session a second time
                 stored = sessions.get_session(old.id)  # None if another process has deleted it meanwhile
                 if messages and stored:
                     title = sessions.meta.next_title(stored.title, user=stored.user)

@@ -27,7 +27,6 @@ FILES = [
     "skills",
     "skills/a/SKILL.md",
     "SOUL.md",
-    "locks",
 ]
 
 
@@ -103,7 +102,7 @@ def test_an_agent_is_made_and_answers(
     with open_memory(stage.home) as memory:
         memory.change_memory("add", "memory", "likes tea")
         memory.end_turn(memory.start_session("s1", platform="cli"), "Where is the tent?", "In the cellar.")
-    for folder in ("skills/a", "logs", "locks"):
+    for folder in ("skills/a", "logs"):
         (stage.home / folder).mkdir(parents=True, exist_ok=True)
     (stage.home / "skills/a/SKILL.md").write_text("---\nname: a\ndescription: b\n---\nText")
     if not late:

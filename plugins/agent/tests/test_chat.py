@@ -30,10 +30,10 @@ from hermes_core.memory import open_memory
 from hermes_memory_agent.cli.chat import _CtrlC, _note_retry, _note_review
 from hermes_memory_agent.cli.chat_input import read_messages
 from hermes_memory_agent.cli.chat_terminal import TerminalWriter
-from hermes_memory_agent.locks import SessionLockFile
+from hermes_memory_agent.locks import SessionLock
 from hermes_memory_agent.review import STOPPED, Review
 from hermes_memory_testing.model_server import ModelServer, Reply
-from tests.outbox_of import sessions_of
+from tests.outbox_of import end_pauses, sessions_of
 
 
 @pytest.fixture
@@ -312,11 +312,12 @@ def test_a_session_without_a_title_is_not_shown_with_an_empty_one(
 
 def test_a_session_that_is_open_elsewhere_is_said_to_be(home: HermesHome) -> None:
     session_id = json.loads(chat("-m", "Hello.", "--json").stdout)["session_id"]
-    other = SessionLockFile(home)
-    other.move(session_id)
-    assert "open in another process" in chat("-m", "Hello.", "--resume", session_id).stderr
-    assert chat(typed="/resume Hello.\nHello.\n").stderr.count("open in another process") == 1
-    other.release()
+    with closing(sessions_of(home)) as store:
+        other = SessionLock(store.database)
+        other.move(session_id)
+        assert "open in another process" in chat("-m", "Hello.", "--resume", session_id).stderr
+        assert chat(typed="/resume Hello.\nHello.\n").stderr.count("open in another process") == 1
+        other.release()
     assert "open in" not in chat("-m", "Hello.", "--resume", session_id).stderr
 
 
@@ -741,30 +742,11 @@ importlib.import_module("hermes_core.cli").main()
 def test_the_session_of_a_killed_chat_is_ended_by_the_next(home: HermesHome) -> None:
     assert end(started(home), signal.SIGKILL) == -signal.SIGKILL
     assert sessions(home)[0].end_reason == ""
+    chat("-m", "While the lease lasts.")
+    assert sorted(session.end_reason for session in sessions(home)) == ["", "close"]
+    end_pauses(home)
     chat("-m", "Next.")
-    assert sorted(session.end_reason for session in sessions(home)) == ["close", "crash"]
-
-
-def test_a_session_in_use_is_not_taken_for_abandoned(hermes_home: HermesHome, tmp_path: Path) -> None:
-    one, two = SessionLockFile(hermes_home), SessionLockFile(hermes_home)
-    one.move("a")
-    assert two.crashed() == []
-    one.move("b")
-    two.move("b")
-    assert two.crashed() == []
-    one.release()
-    assert two.crashed() == []
-
-
-@pytest.mark.parametrize("session_id", ["../../outside", "a/b:c", "long" * 100, "夜"])
-def test_a_claim_stays_below_its_folder_whatever_the_id(hermes_home: HermesHome, session_id: str) -> None:
-    one = SessionLockFile(hermes_home)
-    one.move(session_id)
-    files = set(hermes_home.path.parent.rglob("*.lock"))
-    assert {path.parent for path in files} == {hermes_home.path / "locks"}
-    one._lock.close()
-    found = SessionLockFile(hermes_home).crashed()
-    assert found == [session_id] or len(session_id) == 400
+    assert sorted(session.end_reason for session in sessions(home)) == ["close", "close", "crash"]
 
 
 @pytest.mark.parametrize("place", ["", "gone/chat_history"])

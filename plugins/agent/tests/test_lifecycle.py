@@ -10,7 +10,7 @@ import pytest
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable, SessionError
-from hermes_core.storage.files import locked
+from hermes_core.storage.leases import Lease
 from hermes_memory_agent.answer import ChatMessage
 from hermes_memory_agent.cancel import Cancel
 from hermes_memory_agent.compression import SUMMARY_MARK, Compressed, Compressor
@@ -340,14 +340,15 @@ def test_a_session_that_another_process_compressed_goes_on_where_that_one_left_i
     assert two.history == one.history
 
 
-@pytest.mark.sqlite_only("a lock file")
 def test_who_waits_for_another_that_compresses_can_be_interrupted(stage: Stage) -> None:
     agent = stage.agent(compressor=Engine())
     talk(agent, 2)
     before = agent.session
-    with locked(stage.home / "locks" / f"compress-{before.id}"):
-        threading.Timer(0.1, agent.interrupt).start()
-        assert not agent.compress()
+    other = Lease(stage.memory.sessions.database, f"compress-{before.id}")
+    assert other.take()
+    threading.Timer(0.1, agent.interrupt).start()
+    assert not agent.compress()
+    other.release()
     assert agent.session == before
 
 

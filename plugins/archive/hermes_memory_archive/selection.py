@@ -15,7 +15,7 @@ from hermes_core.safety.redact import redact_value
 
 DATABASES = (".db", ".sqlite", ".sqlite3")
 
-KEPT_FOLDERS = frozenset({"profiles", "backups", "logs", "locks"})
+KEPT_FOLDERS = frozenset({"profiles", "backups", "logs"})
 """Folders at the top of a home that no backup holds and that stay in place when it is restored."""
 
 ASIDE, STAGING = "before-restore-", ".restoring-"

@@ -539,7 +539,7 @@ def test_the_recall_of_a_published_provider_has_eight_seconds_unless_configured(
     with open_memory(hermes_home) as memory:
         assert memory.problems() == []
         [handle] = memory.manager._registry.external
-        assert handle.deadline("prefetch") == seconds
-        assert handle.deadline("sync_turn") == 60.0
+        assert handle.deadlines["prefetch"] == seconds
+        assert handle.deadlines["sync_turn"] == 60.0
     with open_memory(hermes_home, deadlines={"prefetch": 2.0}) as memory:
-        assert memory.manager._registry.external[0].deadline("prefetch") == 2.0
+        assert memory.manager._registry.external[0].deadlines["prefetch"] == 2.0

@@ -113,7 +113,8 @@ _FACTS = {
     """,
     "leases": """
         SELECT provider, count(*) AS lines, sum(pending) AS pending FROM outbox_lines
-        WHERE holder <> '' AND pending > 0 AND until < now() - make_interval(secs => :expired)
+        WHERE holder <> '' AND pending > 0
+            AND until < extract(epoch FROM clock_timestamp())::double precision - :expired
         GROUP BY provider ORDER BY provider
     """,
     "pending": """
@@ -456,7 +457,7 @@ def _examine_pending(sessions: SessionStore, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "indexes",
                 "warning",
-                f"{waiting:,} kB of words wait in front of {name}, and each search reads them",
+                f"{waiting:,} kB of terms wait in front of {name}, and each search reads them",
                 f"SELECT gin_clean_pending_list('{name}'), and see that autovacuum runs",
             )
 

@@ -1,6 +1,6 @@
-"""The search index of PostgreSQL: words and grams of each message as `tsvector`, in GIN indexes by owner.
+"""The search index of PostgreSQL: the terms of each message as `tsvector`, in a GIN index by owner.
 
-The words are cut here and not by the server, so that a question finds the same messages as in SQLite. A bucket holds
+The terms are cut here and not by the server, so that a question finds the same messages as in SQLite. A bucket holds
 65,536 messages of an owner in a row; a common word is read from the newest bucket until enough messages are found, so
 that its cost does not grow with the store. Each method of the reader is one round trip, or none.
 """
@@ -15,12 +15,11 @@ from msgspec.structs import replace
 from hermes_core.recall.query import named_in
 from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
 from hermes_core.recall.tokens import CUT_VERSION
-from hermes_core.sessions.records import Order, State
+from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.filters import Condition, Filters, message_condition, session_condition
-from hermes_core.sessions.search.match import Match, Phrase, is_bounded, kind_of
+from hermes_core.sessions.search.match import Match, condition_sql, expression_of
 from hermes_core.sessions.search.protocol import PROGRESS_KEY
 from hermes_core.sessions.search.reader import (
-    MAX_LEAVES,
     MAX_TURN_ROWS,
     ClosestMessages,
     CommonMatch,
@@ -30,12 +29,10 @@ from hermes_core.sessions.search.reader import (
     ScopeFacts,
     windows_around,
 )
+from hermes_core.sessions.search.texts import terms_of, terms_of_row
 from hermes_core.storage.engine import Connection, Engine
 from hermes_memory_postgresql.schema import CUT_KEY, MESSAGES_PER_BUCKET
-from hermes_memory_postgresql.tsvector import tsquery_of, vectors_of
-
-# States of messages that are in no index.
-HIDDEN = (State.REWOUND, State.COPIED)
+from hermes_memory_postgresql.tsvector import TSQUERY, vector_of
 
 # Places that are read at once, times the number of rows to rank: some do not pass the filters.
 PLACES_PER_ROW = 4
@@ -66,11 +63,9 @@ _HIT_COLUMNS = """
 """
 # OFFSET 0 makes the planner seek each message of a list `w`; otherwise it may read the whole table instead.
 _EACH_MESSAGE = "CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = w.id OFFSET 0) m"
-_TEXT_COLUMNS = "m.id, m.content, trim(m.tool_name || ' ' || m.tool_calls) AS calls"
-_OTHER_VECTORS = """
-    m.id = x.id AND (m.words IS DISTINCT FROM x.words::tsvector OR m.grams IS DISTINCT FROM x.grams::tsvector)
-"""
-_VECTORS = "unnest(?::bigint[], ?::text[], ?::text[]) AS x (id, words, grams)"
+_TEXT_COLUMNS = "m.id, m.content, m.tool_name, m.tool_calls"
+_OTHER_VECTORS = "m.id = x.id AND m.terms IS DISTINCT FROM x.terms::tsvector"
+_VECTORS = "unnest(?::bigint[], ?::text[]) AS x (id, terms)"
 
 
 class GinIndex:
@@ -132,25 +127,21 @@ class GinIndex:
     # ------------------------------------------------------------------ maintenance
 
     def columns(self, values: Mapping[str, Any]) -> dict[str, str | None]:
-        """Return the columns of the index for the values of a message, which are stored with it.
+        """Return the column of the index for the values of a message, which is stored with it.
 
         No text raises an error: what does not fit the index is left out of it.
         """
-        if values.get("state") in HIDDEN:
-            return {"words": None, "grams": None}
-        # An imported message may lack columns, or have others in their place, which the table then refuses.
-        content, tool_name, tool_calls = (
-            str(values.get(name) or "") for name in ("content", "tool_name", "tool_calls")
-        )
-        words, grams = vectors_of(content, f"{tool_name} {tool_calls}".strip(" "))
-        return {"words": words, "grams": grams}
+        terms = terms_of_row(values)
+        return {"terms": None if terms is None else vector_of(terms)}
 
-    def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
-        """Do nothing: a message is stored together with its columns of the index."""
+    def add(
+        self, connection: Connection, message_ids: Sequence[int], rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Do nothing: a message is stored together with its terms."""
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
         """Remove the messages that fulfil an SQL condition from the index, and their vectors."""
-        connection.execute(f"UPDATE messages SET words = NULL, grams = NULL WHERE {condition}", parameters)
+        connection.execute(f"UPDATE messages SET terms = NULL WHERE {condition}", parameters)
         # In a statement of its own, after the messages are locked: another machine may have stored vectors meanwhile.
         connection.execute(
             f"""WITH hidden AS MATERIALIZED (SELECT id FROM messages WHERE {condition}), missing AS (
@@ -175,7 +166,7 @@ class GinIndex:
             self._is_current = True
             return ""
         return (
-            f"the search index holds words by the rules of version {row[0]}, not {CUT_VERSION}, so that searches miss "
+            f"the search index holds terms by the rules of version {row[0]}, not {CUT_VERSION}, so that searches miss "
             "messages: run `hermes-memory sessions rebuild`"
         )
 
@@ -201,7 +192,7 @@ class GinIndex:
         return faults
 
     def rebuild(self, progress: Callable[[int], None] = lambda _count: None) -> int:
-        """Cut the words of all messages again, in short transactions; return the number of indexed messages.
+        """Cut the terms of all messages again, in short transactions; return the number of indexed messages.
 
         A rebuild that was interrupted goes on where it stopped. `progress` gets the number of messages so far.
         """
@@ -222,7 +213,7 @@ class GinIndex:
         """Do nothing: the server reuses pages itself."""
 
     def _rebuild_next(self, connection: Connection) -> int:
-        """Cut the words of the next messages; return their number. Without any, the rebuild has ended."""
+        """Cut the terms of the next messages; return their number. Without any, the rebuild has ended."""
         row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (PROGRESS_KEY,)).fetchone()
         # Locked, because a message that is hidden meanwhile must not come back into the index.
         rows = connection.execute(
@@ -231,8 +222,7 @@ class GinIndex:
         ).fetchall()
         if rows:
             connection.execute(
-                f"UPDATE messages m SET words = x.words::tsvector, grams = x.grams::tsvector"
-                f" FROM {_VECTORS} WHERE {_OTHER_VECTORS}",
+                f"UPDATE messages m SET terms = x.terms::tsvector FROM {_VECTORS} WHERE {_OTHER_VECTORS}",
                 _cut(rows),
             )
             _set_meta(connection, PROGRESS_KEY, str(rows[-1]["id"]))
@@ -242,15 +232,10 @@ class GinIndex:
         return len(rows)
 
 
-def _cut(rows: Iterable[Any]) -> tuple[list[int], list[str], list[str | None]]:
-    """Return the ids, words and grams of messages, for `_VECTORS`."""
-    ids, words, grams = [], [], []
-    for row in rows:
-        vectors = vectors_of(row["content"], row["calls"])
-        ids.append(row["id"])
-        words.append(vectors[0])
-        grams.append(vectors[1])
-    return ids, words, grams
+def _cut(rows: Iterable[Any]) -> tuple[list[int], list[str]]:
+    """Return the ids and terms of messages, for `_VECTORS`."""
+    cut = [(message_id, vector_of(terms_of(*texts))) for message_id, *texts in rows]
+    return [message_id for message_id, _ in cut], [terms for _, terms in cut]
 
 
 def _set_meta(connection: Connection, key: str, value: str) -> None:
@@ -261,7 +246,7 @@ def _set_meta(connection: Connection, key: str, value: str) -> None:
 
 
 class GinReader:
-    """A reader of the GIN indexes, and of messages that pass the filters, for one search.
+    """A reader of the GIN index, and of messages that pass the filters, for one search.
 
     Attributes:
         total: Number of messages in the sessions of the filters; known after the first look-up.
@@ -299,14 +284,13 @@ class GinReader:
     ) -> tuple[list[Postings], list[IndexRow]]:
         """Look up conditions, and messages that pass the filters by their time or meaning; see `IndexReader`."""
         statements = [self._scope_statement()]
-        for kind in ("word", "gram"):
-            numbers = [
-                number
-                for number, request in enumerate(requests)
-                if kind_of(request.match) == kind and tsquery_of(request.match)
-            ]
-            if numbers:
-                statements.append(self._postings_statement(kind, numbers, requests))
+        queries = {
+            number: query
+            for number, request in enumerate(requests)
+            if (query := expression_of(request.match, TSQUERY)) is not None
+        }
+        if queries:
+            statements.append(self._postings_statement(queries, requests))
         other = len(requests)
         statements += [self._between_statement(other, span) for span in spans]
         if closest is not None and closest.ids:
@@ -361,21 +345,18 @@ class GinReader:
             [*parameters, *size[1]],
         )
 
-    def _postings_statement(
-        self, kind: str, numbers: Sequence[int], requests: Sequence[IndexRequest]
-    ) -> Condition:
-        """Return the statement that reads the newest messages for each of these requests."""
+    def _postings_statement(self, queries: Mapping[int, str], requests: Sequence[IndexRequest]) -> Condition:
+        """Return the statement that reads the newest messages for the requests with these numbers."""
         # One more than may be returned shows that a condition is common.
-        limits = [requests[number].limit + (not requests[number].partial) for number in numbers]
-        queries = [tsquery_of(requests[number].match) for number in numbers]
+        limits = [requests[number].limit + (not requests[number].partial) for number in queries]
         condition, parameters = self._scope
         inner = self._bucketed(
-            f"{_ROW}, {self._ordinal}", self._scope_join, f"m.{_column(kind)} @@ t.query::tsquery {condition}"
+            f"{_ROW}, {self._ordinal}", self._scope_join, f"m.terms @@ t.query::tsquery {condition}"
         )
         return (
             f"""SELECT t.number, x.* FROM unnest(?::bigint[], ?::text[], ?::bigint[]) AS t (number, query, most)
                 CROSS JOIN LATERAL ({inner[0]} LIMIT t.most) x""",
-            [list(numbers), queries, limits, *inner[1], *parameters],
+            [list(queries), list(queries.values()), limits, *inner[1], *parameters],
         )
 
     @property
@@ -432,7 +413,7 @@ class GinReader:
         """Return rows of messages, with a truth for each condition behind the columns of `IndexRow`."""
         columns, queries = [_ROW], []
         for common in matches:
-            condition, of_condition = condition_of(common.match)
+            condition, of_condition = condition_sql(common.match, TSQUERY)
             columns.append(f"coalesce({condition}, false)")
             queries += of_condition
         sql = f"SELECT {', '.join(columns)} FROM {source}"
@@ -442,7 +423,7 @@ class GinReader:
 
     def fulfilling(self, match: Match, limit: int) -> list[IndexRow]:
         """Return the newest messages that pass the filters and fulfil a condition with any operators."""
-        condition, parameters = condition_of(match)
+        condition, parameters = condition_sql(match, TSQUERY)
         inner = self._bucketed(
             f"{_ROW}, 0::bigint",
             "JOIN sessions s ON s.key = m.session_key",
@@ -526,34 +507,6 @@ class GinReader:
                 {_EACH_MESSAGE} JOIN sessions s ON s.key = m.session_key WHERE {self._filters} {owned}""",
             [list(ids), *self._parameters, *of_owner],
         )
-
-
-def condition_of(match: Match) -> Condition:
-    """Return a condition as an SQL condition on messages `m`. Parts that one index can answer become one `tsquery`."""
-    parameters: list[str] = []
-
-    def build(part: Match) -> str:
-        if len(parameters) >= MAX_LEAVES:
-            return "true"
-        kind = kind_of(part)
-        if kind is not None and is_bounded(part):
-            query = tsquery_of(part)
-            if query is None:
-                return "false"
-            parameters.append(query)
-            return f"m.{_column(kind)} @@ ?::tsquery"
-        assert not isinstance(part, Phrase)  # a phrase is bounded
-        inner = [build(operand) for operand in part.operands]
-        if part.operator == "NOT":
-            # A message without grams has NULL in their column.
-            return f"NOT coalesce({inner[0]}, false)"
-        return f"({f' {part.operator} '.join(inner) or 'true'})"
-
-    return build(match), parameters
-
-
-def _column(kind: str) -> str:
-    return "grams" if kind == "gram" else "words"
 
 
 def _index_row(row: Sequence[int]) -> IndexRow:

@@ -1,12 +1,13 @@
 """The tables of the outbox on PostgreSQL.
 
-They are those of `store`, and a table of lines: the rows of one provider and session, which are delivered in order. A
-worker on any machine takes a line for a while (a lease), and only the holder of the lease may settle its rows.
+They are those of `store`, where they are described.
 """
 
 from __future__ import annotations
 
+from hermes_core.outbox.store import LINE_TRIGGERS
 from hermes_core.storage.engine import Connection
+from hermes_memory_postgresql.postgres import DIALECT
 
 _TEXT = "TEXT COLLATE \"C\" NOT NULL DEFAULT ''"
 _NAME = 'TEXT COLLATE "C" NOT NULL'
@@ -41,56 +42,30 @@ OUTBOX_TABLES = (
         provider TEXT COLLATE "C" PRIMARY KEY, count BIGINT NOT NULL, refused_at DOUBLE PRECISION NOT NULL
     )
     """,
-    # `pending` and `count` differ by the dead letters, which no worker sends. `sending` is the number of the row that
-    # the holder sends at this moment, so that the next one knows of which row the holder may have died.
     f"""
     CREATE TABLE outbox_lines (
         provider {_NAME}, session_id {_NAME},
         count BIGINT NOT NULL, bytes BIGINT NOT NULL, pending BIGINT NOT NULL,
-        ready_at TIMESTAMPTZ NOT NULL DEFAULT now(),
-        holder {_TEXT}, until TIMESTAMPTZ, sending BIGINT NOT NULL DEFAULT 0, tries BIGINT NOT NULL DEFAULT 0,
+        ready_at DOUBLE PRECISION NOT NULL DEFAULT 0, holder {_TEXT}, until DOUBLE PRECISION NOT NULL DEFAULT 0,
+        sending BIGINT NOT NULL DEFAULT 0, tries BIGINT NOT NULL DEFAULT 0,
         PRIMARY KEY (provider, session_id)
     ) WITH (fillfactor = 50)
     """,
     "CREATE INDEX outbox_lines_by_time ON outbox_lines (provider, ready_at) WHERE pending > 0",
-    # One row of totals would let all turns of all sessions wait for one another.
+    "CREATE INDEX outbox_lines_held ON outbox_lines (provider) WHERE holder <> ''",
     """
     CREATE VIEW outbox_totals AS
     SELECT coalesce(sum(count), 0)::bigint AS count, coalesce(sum(bytes), 0)::bigint AS bytes FROM outbox_lines
     """,
-    # The row lock of the line makes a new row and the removal of an empty line exclude each other.
-    """
-    CREATE FUNCTION outbox_row_added() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        INSERT INTO outbox_lines (provider, session_id, count, bytes, pending)
-            VALUES (NEW.provider, NEW.session_id, 1, length(NEW.body), (NEW.state = 'pending')::int)
-            ON CONFLICT (provider, session_id) DO UPDATE SET count = outbox_lines.count + 1,
-                bytes = outbox_lines.bytes + excluded.bytes, pending = outbox_lines.pending + excluded.pending;
-        RETURN NULL;
-    END $$
-    """,
-    """
-    CREATE FUNCTION outbox_row_removed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        UPDATE outbox_lines SET count = count - 1, bytes = bytes - length(OLD.body),
-            pending = pending - (OLD.state = 'pending')::int
-            WHERE provider = OLD.provider AND session_id = OLD.session_id;
-        DELETE FROM outbox_lines
-            WHERE provider = OLD.provider AND session_id = OLD.session_id AND count = 0 AND holder = '';
-        RETURN NULL;
-    END $$
-    """,
-    """
-    CREATE FUNCTION outbox_row_changed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        UPDATE outbox_lines SET pending = pending + (NEW.state = 'pending')::int - (OLD.state = 'pending')::int
-            WHERE provider = NEW.provider AND session_id = NEW.session_id;
-        RETURN NULL;
-    END $$
-    """,
-    "CREATE TRIGGER row_added AFTER INSERT ON outbox_rows FOR EACH ROW EXECUTE FUNCTION outbox_row_added()",
-    "CREATE TRIGGER row_removed AFTER DELETE ON outbox_rows FOR EACH ROW EXECUTE FUNCTION outbox_row_removed()",
-    """
-    CREATE TRIGGER row_changed AFTER UPDATE OF state ON outbox_rows FOR EACH ROW
-        WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION outbox_row_changed()
-    """,
+    *(
+        statement
+        for name, event, body in LINE_TRIGGERS
+        for statement in (
+            f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f" {body.format(now=DIALECT.now)} RETURN NULL; END $$",
+            f"CREATE TRIGGER {name} AFTER {event} ON outbox_rows FOR EACH ROW EXECUTE FUNCTION {name}()",
+        )
+    ),
 )
 
 

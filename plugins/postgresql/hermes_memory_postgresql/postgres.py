@@ -289,6 +289,7 @@ class PostgresDatabase:
     """
 
     kind: EngineKind = "postgresql"
+    shared = True
     dialect = DIALECT
     row_lock = DIALECT.row_lock
     exists = True
@@ -440,7 +441,7 @@ class PostgresDatabase:
             question.rows = [next(rest).fetchall() for _ in question.statements]
         return results[: len(statements)]
 
-    def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
+    def batch(self, statements: Sequence[Statement], *, durable: bool = True) -> list[list[Any]]:  # noqa: ARG002
         """Run statements in one round trip, as one transaction, and return the rows of each.
 
         If the connection was lost meanwhile, they are run again.

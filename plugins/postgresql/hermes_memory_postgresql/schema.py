@@ -15,7 +15,6 @@ import re
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.schema import MAY_BE_LOWER
 from hermes_core.storage.engine import Connection
-from hermes_core.storage.leases import create_claims
 from hermes_memory_postgresql.note_tables import create_notes
 from hermes_memory_postgresql.outbox_tables import OUTBOX_TABLES, create_outbox
 from hermes_memory_postgresql.pgvectors import create_vectors
@@ -24,10 +23,10 @@ from hermes_memory_postgresql.postgres import PostgresMigration
 # Messages of one owner in a bucket. A search for a common word reads the newest bucket first.
 MESSAGES_PER_BUCKET = 65_536
 
-# Key in `state_meta`: the version of the rules by which the words of all messages were cut.
+# Key in `state_meta`: the version of the rules by which the terms of all messages were cut.
 CUT_KEY = "text_cut"
 
-# The words of new messages wait in a list, which each search reads as well: 256 kB keep it short, and leave most of the
+# The terms of new messages wait in a list, which each search reads as well: 256 kB keep it short, and leave most of the
 # gain in writing.
 _GIN = "WITH (fastupdate = on, gin_pending_list_limit = 256)"
 
@@ -86,8 +85,7 @@ _TABLES = (
         speaker {_TEXT}, ref {_TEXT}, tool_name {_TEXT}, tool_call_id {_TEXT},
         content TEXT COLLATE "C" NOT NULL,
         tool_calls {_TEXT}, reasoning {_TEXT}, parts {_TEXT}, native {_TEXT}, origin {_TEXT},
-        words tsvector,
-        grams tsvector
+        terms tsvector
     )
     """,
     "CREATE UNIQUE INDEX messages_by_position ON messages (session_key, position)",
@@ -95,8 +93,7 @@ _TABLES = (
     "CREATE INDEX messages_by_speaker ON messages (owner_key, speaker) WHERE speaker > ''",
     "CREATE INDEX messages_of_low_origin ON messages (session_key, role, origin, tool_name, state)"
     f" WHERE {MAY_BE_LOWER}",
-    f"CREATE INDEX messages_by_words ON messages USING gin (owner_key, bucket, words) {_GIN}",
-    f"CREATE INDEX messages_by_grams ON messages USING gin (owner_key, bucket, grams) {_GIN} WHERE grams IS NOT NULL",
+    f"CREATE INDEX messages_by_terms ON messages USING gin (owner_key, bucket, terms) {_GIN}",
     f"""
     CREATE TABLE turns (
         key {_KEY},
@@ -201,6 +198,16 @@ def index_statements() -> dict[str, str]:
     }
 
 
+def _create_leases(connection: Connection) -> None:
+    connection.execute(
+        """
+        CREATE TABLE leases (
+            name TEXT COLLATE "C" PRIMARY KEY, holder TEXT COLLATE "C" NOT NULL, until DOUBLE PRECISION NOT NULL
+        ) WITH (fillfactor = 50)
+        """
+    )
+
+
 def _create(connection: Connection) -> None:
     """Create the tables of sessions and messages, and the extension for the search index."""
     # For the owner in the same index as the words. It is trusted: the role needs CREATE on the database only.
@@ -214,6 +221,6 @@ MIGRATIONS: tuple[PostgresMigration, ...] = (
     ("sessions-messages-turns", _create),
     ("outbox", create_outbox),
     ("notes", create_notes),
-    ("claims", create_claims),
+    ("leases", _create_leases),
     ("vectors", create_vectors),
 )

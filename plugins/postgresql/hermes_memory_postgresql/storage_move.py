@@ -63,8 +63,8 @@ _OTHER_PROGRAMS = """
 
 # Behind a pooler there is no connection of an idle program, but it has leases on sessions and on rows of the outbox.
 _LEASES = """
-    SELECT (SELECT count(*) FROM session_claims WHERE until > now())
-        + (SELECT count(*) FROM outbox_lines WHERE holder <> '' AND until > now())
+    SELECT (SELECT count(*) FROM leases WHERE until > {now})
+        + (SELECT count(*) FROM outbox_lines WHERE holder <> '' AND until > {now})
 """
 
 # Of two programs that mark a store at the same time, the second must see the mark of the first.
@@ -228,7 +228,7 @@ class StorageMove:
                 return ""
             if connections := _connections_of_others(source.database):
                 return connections
-            (leases,) = source.database.execute(_LEASES).fetchone()
+            (leases,) = source.database.execute(_LEASES.format(now=source.database.dialect.now)).fetchone()
             label = source.database.label
             if leases:
                 return f"leases on {label!r} are of a program that runs or stopped just now: {leases}"

@@ -74,7 +74,7 @@ TABLES = (
 TABLE_NAMES = tuple(table.name for table in TABLES)
 
 # Columns and keys of one engine's search index, which the other one makes for itself.
-INDEX_COLUMNS = frozenset({"owner_key", "ordinal", "bucket", "words", "grams"})
+INDEX_COLUMNS = frozenset({"owner_key", "ordinal", "bucket", "terms"})
 _INDEX_KEYS = (CUT_KEY, PROGRESS_KEY, index.LOST_PAGES_KEY, CHANGES_KEY, MOVED_FROM_KEY)
 _INDEX_KEY_PREFIXES = (LAST_ID_KEY, DIMENSION_KEY)
 
@@ -240,7 +240,7 @@ def _store(
             return
         values = [row | target.index.columns(row) for row in values]
         ids, _ = target.database.insert(table.name, values, "id")
-        target.index.add(connection, ids)
+        target.index.add(connection, ids, values)
 
 
 def _copy_counters(source: Engine, target: Engine) -> None:

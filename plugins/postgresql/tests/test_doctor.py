@@ -18,7 +18,7 @@ from hermes_core.config import load_config, set_value
 from hermes_core.health.databases import examine_databases
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
-from hermes_core.outbox.lines import LeasedLines
+from hermes_core.outbox.lines import DeliveryLines
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.home_store import open_sessions
@@ -255,10 +255,10 @@ def test_an_extension_that_was_dropped(home: HermesHome, server: PostgresServer)
     findings = {finding.detail: finding for finding in faults(home)}
     assert any("searches have no index" in detail for detail in findings)
     (missing,) = [
-        finding for detail, finding in findings.items() if "messages_by_words is not there" in detail
+        finding for detail, finding in findings.items() if "messages_by_terms is not there" in detail
     ]
     run_in(home, server, "CREATE EXTENSION btree_gin", missing.remedy)
-    assert [finding.detail.split()[0] for finding in faults(home)] == ["messages_by_grams"]
+    assert faults(home) == []
 
 
 def test_a_missing_extension_of_search_by_meaning_is_a_finding_about_that_search_alone(
@@ -324,7 +324,7 @@ def test_an_index_that_is_much_larger_than_its_rows(
 def test_words_that_wait_in_front_of_an_index(
     home: HermesHome, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_in(home, server, "ALTER INDEX messages_by_words RESET (gin_pending_list_limit)")
+    run_in(home, server, "ALTER INDEX messages_by_terms RESET (gin_pending_list_limit)")
     finding = fault(home)
     assert "the server's limit" in finding.detail
     run_in(
@@ -338,11 +338,11 @@ def test_words_that_wait_in_front_of_an_index(
     monkeypatch.setattr(checks, "MAX_PENDING_KB", 0)
     with opened(home) as db:
         db.append_message("s1", "user", "one more")
-    run_in(home, server, "ALTER INDEX messages_by_words SET (gin_pending_list_limit = 64)")
+    run_in(home, server, "ALTER INDEX messages_by_terms SET (gin_pending_list_limit = 64)")
     waiting = [
         finding
         for finding in faults(home)
-        if "kB of words wait in front of messages_by_words" in finding.detail
+        if "kB of terms wait in front of messages_by_terms" in finding.detail
     ]
     assert "gin_clean_pending_list" in waiting[0].remedy
 
@@ -351,10 +351,10 @@ def test_a_lease_that_nobody_takes_over(home: HermesHome, server: PostgresServer
     with opened(home) as db:
         outbox = Outbox(db.database)
         outbox.put("fake", NewRow("sync_turn", "e1", "s1", "{}"))
-        lines = LeasedLines(outbox, "fake")
+        lines = DeliveryLines(outbox, "fake")
         assert lines.next(()) is not None
         assert faults(home) == []
-        run_in(home, server, "UPDATE outbox_lines SET until = now() - interval '1 hour'")
+        run_in(home, server, "UPDATE outbox_lines SET until = until - 3600")
         finding = fault(home)
         lines.release()
     assert "1 write for fake of 1 session belong" in finding.detail
@@ -362,7 +362,7 @@ def test_a_lease_that_nobody_takes_over(home: HermesHome, server: PostgresServer
 
 
 def test_messages_that_the_index_does_not_find(home: HermesHome, server: PostgresServer) -> None:
-    run_in(home, server, "UPDATE messages SET words = NULL")
+    run_in(home, server, "UPDATE messages SET terms = NULL")
     assert fault(home).what == "search index"
 
 

@@ -190,14 +190,14 @@ def shared(server: SessionStore) -> SessionStore:
                SELECT 's' || n, 'cli', 'u' || n % 60, n, n, 100 FROM generate_series(1, 120) AS n"""
         )
         connection.execute(
-            """INSERT INTO messages (session_key, position, size, timestamp, role, speaker, content, words, grams)
+            """INSERT INTO messages (session_key, position, size, timestamp, role, speaker, content, terms)
                SELECT s.key, n, 20, n, 'user', CASE n % 50 WHEN 0 THEN 'Ann' ELSE '' END, t.content,
-                   t.words::tsvector, t.grams::tsvector
+                   t.terms::tsvector
                FROM generate_series(0, 99) AS n CROSS JOIN sessions s
-               JOIN unnest(?::text[], ?::text[], ?::text[]) WITH ORDINALITY AS t (content, words, grams, number)
+               JOIN unnest(?::text[], ?::text[]) WITH ORDINALITY AS t (content, terms, number)
                    ON t.number = 1 + n % 3
                ORDER BY n, s.key""",
-            (texts, [column["words"] for column in columns], [column["grams"] for column in columns]),
+            (texts, [column["terms"] for column in columns]),
         )
     for table in ("messages", "sessions", "owners"):
         database.execute(f"VACUUM ANALYZE {table}")
@@ -245,8 +245,7 @@ def test_no_look_up_of_an_owner_reads_a_whole_table(shared: SessionStore) -> Non
         scans = [step for step in steps if step["Node Type"] == "Seq Scan"]
         assert [step for step in scans if step["Relation Name"] == "messages"] == [], query
         # The owner stands in the condition of the index itself: else it would bring the hits of all owners.
-        indexes = ("messages_by_words", "messages_by_grams")
-        conditions = [step["Index Cond"] for step in steps if step.get("Index Name") in indexes]
+        conditions = [step["Index Cond"] for step in steps if step.get("Index Name") == "messages_by_terms"]
         assert conditions, query
         assert all("owner_key" in text and "bucket" in text for text in conditions), query
 
@@ -269,9 +268,9 @@ def test_a_message_beyond_the_limits_of_the_index_is_stored_and_found(server: Se
 
 def test_words_that_do_not_fit_are_the_rare_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tsvector, "MAX_VECTOR_BYTES", 30)
-    words, _ = tsvector.vectors_of("often rare often seldom often once", "")
-    assert words.split()[0] == "'often'"
-    assert 1 < len(words.split()) < 4
+    terms = tsvector.vector_of(["often rare often seldom often once"]).split()
+    assert terms[0] == "'often'"
+    assert 1 < len(terms) < 4
 
 
 def test_a_check_finds_rows_that_differ_and_a_rebuild_repairs_them(server: SessionStore) -> None:
@@ -279,7 +278,7 @@ def test_a_check_finds_rows_that_differ_and_a_rebuild_repairs_them(server: Sessi
     message = server.append_message("s", "user", "the kumquat tree")
     hidden = server.append_message("s", "user", "a kumquat that was undone")
     server.turns.withdraw("s", hidden)
-    server.database.execute("UPDATE messages SET words = '''other''' WHERE id = ?", (message,))
+    server.database.execute("UPDATE messages SET terms = '''other''' WHERE id = ?", (message,))
     (fault,) = server.check()
     assert "1 of 1 messages" in fault
     assert server.past.search("kumquat", user="me") == []

@@ -22,7 +22,7 @@ from hermes_core.errors import DatabaseUnavailable
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.session_store import SessionStore
-from hermes_memory_agent.locks import SessionLease
+from hermes_memory_agent.locks import SessionLock
 from hermes_memory_postgresql.doctor import examine_server
 from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_postgresql.schema import MIGRATIONS
@@ -104,7 +104,7 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path
             assert db.past.search(f"kumquat {number} {turn}", limit=3)
         notes = MemoryStore(HermesHome(tmp_path), scan=lambda text: None, database=db.database)
         assert notes.add("memory", f"Grows kumquat {number}")["success"]
-        claim = SessionLease(db.database)
+        claim = SessionLock(db.database)
         assert claim.move(f"s{number}")
         claim.release()
 

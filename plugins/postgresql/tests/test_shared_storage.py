@@ -16,7 +16,7 @@ import pytest
 import hermes_core
 from hermes_core import Capabilities, Memory, MemoryProvider, open_memory
 from hermes_core.config import Credentials, load_config, parse_config, set_value
-from hermes_core.errors import ConfigError, DatabaseUnavailable, LockTimeout
+from hermes_core.errors import ConfigError, DatabaseUnavailable
 from hermes_core.health.databases import examine_databases
 from hermes_core.health.doctor import examine_extensions
 from hermes_core.home import HermesHome
@@ -24,8 +24,7 @@ from hermes_core.packages import install_remedy
 from hermes_core.sessions.home_store import open_sessions
 from hermes_memory_agent import Agent
 from hermes_memory_agent.cancel import Cancel, Cancelled
-from hermes_memory_agent.locks import SessionLease, compression_lock
-from hermes_memory_postgresql.engine import PostgresEngine
+from hermes_memory_agent.locks import compression_lock
 from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_testing.fakes import RecordingProvider
 from tests.manager.conftest import until
@@ -298,46 +297,6 @@ def test_a_prompt_that_was_built_during_an_outage_gets_the_notes_when_the_server
 
 
 # ------------------------------------------------------------------ one program in a session
-
-
-def test_a_session_that_a_machine_has_open_is_locked_for_others_until_its_lease_ends(
-    postgres_url: str, postgres_schema: str
-) -> None:
-    with contextlib.closing(PostgresEngine(postgres_url, schema=postgres_schema)) as database:
-        one, two = SessionLease(database), SessionLease(database)
-        assert one.move("chat")
-        assert one.move("chat")
-        assert not two.move("chat")
-        assert two.move("other")
-        assert two.crashed() == []
-        one.release()
-        assert two.move("chat")
-        # A machine that dies or is suspended extends nothing.
-        suspended = SessionLease(database, seconds=0.05)
-        assert suspended.move("third")
-        assert suspended._lease is not None
-        suspended._lease._released.set()
-        assert until(lambda: one.crashed() == ["third"])
-        assert one.crashed() == []
-        assert one.move("third")
-        # It may go on, but what must happen once is refused.
-        with pytest.raises(LockTimeout, match="another program has taken over"), database.transaction():
-            suspended._lease.hold()
-        assert not suspended.move("third")
-        suspended.release()
-        assert not two.move("third")  # the other one's lease stays
-        one.release()
-        two.release()
-
-
-def test_the_lease_is_extended_while_its_program_lives(postgres_url: str, postgres_schema: str) -> None:
-    with contextlib.closing(PostgresEngine(postgres_url, schema=postgres_schema)) as database:
-        one, two = SessionLease(database, seconds=0.6), SessionLease(database)
-        assert one.move("chat")
-        until_then = database.execute("SELECT until FROM session_claims").fetchone()[0]
-        assert until(lambda: database.execute("SELECT until FROM session_claims").fetchone()[0] > until_then)
-        assert not two.move("chat")
-        one.release()
 
 
 def test_only_one_machine_compresses_a_session(open_machine: OpenMachine) -> None:

@@ -25,7 +25,8 @@ from hermes_core.health.storage import storage_status
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.home_store import open_sessions
-from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
+from hermes_core.sessions.open_turns import HostState, OpenTurnStore
+from hermes_core.sessions.records import StoredOpenTurn
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
 from hermes_memory_postgresql import storage_move
@@ -230,7 +231,12 @@ def test_every_column_of_both_engines_is_copied(hermes_home: HermesHome, url: st
         assert origins == {*ORIGIN_COLUMNS}
         kept = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         names = {row[0] for row in file.database.execute(kept) if not row[0].startswith("messages_")}
-    assert names - {table.name for table in TABLES} == {"schema_migrations", "outbox_totals", "vectors"}
+    assert names - {table.name for table in TABLES} == {
+        "schema_migrations",
+        "leases",
+        "outbox_lines",
+        "vectors",
+    }
 
 
 def test_an_edit_by_hand_is_in_the_history_that_is_moved(hermes_home: HermesHome, url: str) -> None:
@@ -439,13 +445,13 @@ def test_a_machine_with_the_old_settings_can_not_write_into_the_server(
 def test_a_lease_shows_a_program_whose_connection_does_not(hermes_home: HermesHome, url: str) -> None:
     fill(hermes_home)
     move(hermes_home, url)
-    claim = "INSERT INTO session_claims VALUES ('session-s1', 'holder', now() + make_interval(secs => ?))"
+    claim = "INSERT INTO leases VALUES ('session-s1', 'x 1 host', extract(epoch FROM now()) + ?)"
     with opened(hermes_home) as db:
         db.database.execute(claim, (60,))
     with StorageMove(hermes_home, "files") as work:
         assert "or stopped just now: 1" in work.other_programs()
         with opened(hermes_home) as db:
-            db.database.execute("UPDATE session_claims SET until = now() - interval '1 minute'")
+            db.database.execute("UPDATE leases SET until = 0")
         assert work.other_programs() == ""
 
 

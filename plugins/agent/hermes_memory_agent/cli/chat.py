@@ -38,7 +38,7 @@ from hermes_memory_agent.cli.chat_commands import (
 )
 from hermes_memory_agent.cli.chat_terminal import TerminalChat, TerminalWriter
 from hermes_memory_agent.cli.first_model import ask_for_model
-from hermes_memory_agent.locks import session_lock
+from hermes_memory_agent.locks import SessionLock
 from hermes_memory_agent.monitor import ProcessMonitor
 from hermes_memory_agent.review import STOPPED, Review
 
@@ -140,7 +140,7 @@ def _open(
         )
     )
     models = stack.enter_context(ConfiguredModels(memory, partial(_note_retry, writer), name=model))
-    lock = session_lock(memory)
+    lock = SessionLock(memory.sessions.database)
     stack.callback(lock.release)
     folder = _folder()
     trust = None
@@ -157,9 +157,9 @@ def _open(
         )
     )
     lock.move(agent.session.id)
-    for session_id in lock.crashed():
-        agent.end_crashed(session_id)
-    return TerminalChat(agent, lock, writer=writer)
+    chat = TerminalChat(agent, lock, writer=writer)
+    chat.end_crashed()
+    return chat
 
 
 def _folder() -> Path | None:

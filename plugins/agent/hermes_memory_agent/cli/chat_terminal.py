@@ -163,3 +163,9 @@ class TerminalChat:
         if not is_own and session_id != self._shared_session:
             warn(["this session is open in another process too; what is said there is not seen here"])
         self._shared_session = "" if is_own else session_id
+        self.end_crashed()
+
+    def end_crashed(self) -> None:
+        """End the sessions of chats that were killed."""
+        for session_id in self.lock.crashed():
+            self.agent.end_crashed(session_id)
