@@ -2,22 +2,69 @@
 
 from __future__ import annotations
 
-TABLES = (
-    "CREATE TABLE notes (file TEXT PRIMARY KEY, owner TEXT NOT NULL, target TEXT NOT NULL, version INTEGER NOT NULL, changed_at REAL NOT NULL) STRICT",
-    "CREATE INDEX notes_by_owner ON notes (owner)",
-    """CREATE TABLE note_entries (file TEXT NOT NULL, position INTEGER NOT NULL, text TEXT NOT NULL, origin TEXT NOT NULL, at REAL NOT NULL,
-    session TEXT NOT NULL, confirmed TEXT NOT NULL, pinned INTEGER NOT NULL, change INTEGER NOT NULL, PRIMARY KEY (file, position)) STRICT""",
-    """CREATE TABLE note_changes (id INTEGER PRIMARY KEY AUTOINCREMENT, file TEXT NOT NULL, target TEXT NOT NULL, action TEXT NOT NULL, at REAL NOT NULL,
-    before TEXT NOT NULL, after TEXT NOT NULL, gone TEXT NOT NULL, session TEXT NOT NULL, writes TEXT NOT NULL, undoes INTEGER, undone INTEGER NOT NULL DEFAULT 0, provider TEXT NOT NULL DEFAULT '') STRICT""",
-    "CREATE INDEX note_changes_by_file ON note_changes (file, id)",
-    "CREATE INDEX note_changes_by_provider ON note_changes (provider, id)",
-    "CREATE TABLE note_events (id INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, change INTEGER, subject TEXT NOT NULL, details TEXT, digest TEXT NOT NULL, hash TEXT NOT NULL) STRICT",
-    "CREATE TABLE note_views (place TEXT NOT NULL, file TEXT NOT NULL, bytes_hash TEXT NOT NULL, text_hash TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (place, file)) STRICT",
-    "CREATE TABLE project_keys (machine TEXT NOT NULL, place TEXT NOT NULL, key TEXT NOT NULL, git TEXT NOT NULL DEFAULT '', earlier TEXT NOT NULL DEFAULT '', PRIMARY KEY (machine, place)) STRICT",
+from hermes_core.storage.tables import Index, Table, boolean, integer, number, real, text, texts
+
+NOTE_TABLES = (
+    # `version` counts the writes of a file. A write names the version that it has read, so that nobody holds a lock.
+    Table(
+        "notes",
+        (text("file", key=True), text("owner"), text("target"), integer("version"), real("changed_at")),
+        (Index("notes_by_owner", "owner"),),
+        fill=70,
+    ),
+    Table(
+        "note_entries",
+        (
+            *(text("file"), integer("position"), text("text"), text("origin"), real("at"), text("session")),
+            *(text("confirmed"), boolean("pinned"), integer("change")),
+        ),
+        key=("file", "position"),
+    ),
+    # `gone` has the origins of the entries that a change took away, by their hashes.
+    Table(
+        "note_changes",
+        (
+            *(
+                number("id"),
+                text("file"),
+                text("target"),
+                text("action"),
+                real("at"),
+                text("before"),
+                text("after"),
+            ),
+            *(text("gone"), text("session"), text("writes"), integer("undoes", null=True)),
+            *(boolean("undone", default=False), text("provider", "")),
+        ),
+        (
+            Index("note_changes_by_file", "file, id"),
+            Index("note_changes_by_provider", "provider, id", where="provider <> ''"),
+        ),
+    ),
+    Table(
+        "note_events",
+        (
+            *(
+                integer("id", key=True),
+                real("at"),
+                text("kind"),
+                integer("change", null=True),
+                text("subject"),
+            ),
+            *(text("details", null=True), text("digest"), text("hash")),
+        ),
+        (Index("note_events_by_subject", "subject", where="subject <> ''"),),
+    ),
+    # What this program last saw in the views of one machine and home.
+    Table(
+        "note_views",
+        (text("place"), text("file"), text("bytes_hash"), text("text_hash"), text("text")),
+        key=("place", "file"),
+    ),
+    # The key of the notes on each repository, by its identity (machine "") and by the folders of each machine.
+    Table(
+        "project_keys",
+        (text("machine"), text("place"), text("key"), *texts("git", "earlier")),
+        key=("machine", "place"),
+    ),
 )
-
-
-def create_notes(connection: object) -> None:
-    """Create the tables of the notes."""
-    for statement in TABLES:
-        connection.execute(statement)

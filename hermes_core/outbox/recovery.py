@@ -9,11 +9,11 @@ from typing import Any
 
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
-from hermes_core.outbox.store import Outbox, create_tables
+from hermes_core.outbox.store import OUTBOX_TABLES, Outbox
 from hermes_core.storage.engine import Engine
-from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration
+from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration, create_tables
 
-MIGRATIONS: tuple[Migration, ...] = ((SCHEMA_1, create_tables),)
+MIGRATIONS: tuple[Migration, ...] = ((SCHEMA_1, lambda connection: create_tables(connection, OUTBOX_TABLES)),)
 
 log = logging.getLogger(__name__)
 

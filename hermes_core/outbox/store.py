@@ -8,7 +8,6 @@ sent again.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -20,7 +19,7 @@ from hermes_core.errors import OutboxFull
 from hermes_core.outbox.rows import NewRow, Row, RowState, names_rewound_turns
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.engine import Connection, Engine, Statement
-from hermes_core.storage.sqlite import DIALECT
+from hermes_core.storage.tables import Column, Index, Table, Trigger, integer, number, real, text
 
 MAX_ROWS = 100_000
 MAX_BYTES = 256 * 1024 * 1024
@@ -47,14 +46,10 @@ class Backlog(Struct, frozen=True):
     error: str = ""
 
 
-def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of the outbox, as a migration."""
-    for statement in _TABLES:
-        connection.execute(statement)
-
-
-LINE_TRIGGERS = (
-    (
+# Counting a hundred thousand rows in each turn would be too slow. On a server, the row lock of the line makes a new row
+# and the removal of an empty line exclude each other.
+_LINE_TRIGGERS = (
+    Trigger(
         "outbox_row_added",
         "INSERT",
         """
@@ -64,7 +59,7 @@ LINE_TRIGGERS = (
                 bytes = outbox_lines.bytes + excluded.bytes, pending = outbox_lines.pending + excluded.pending;
         """,
     ),
-    (
+    Trigger(
         "outbox_row_removed",
         "DELETE",
         """
@@ -75,7 +70,7 @@ LINE_TRIGGERS = (
             WHERE provider = OLD.provider AND session_id = OLD.session_id AND count = 0 AND holder = '';
         """,
     ),
-    (
+    Trigger(
         "outbox_row_changed",
         "UPDATE OF state",
         """
@@ -85,72 +80,69 @@ LINE_TRIGGERS = (
         """,
     ),
 )
-"""Name, event and statements of each trigger that keeps the lines. `{now}` stands for the time of day.
 
-Counting a hundred thousand rows in each turn would be too slow. On a server, the row lock of the line makes a new row and
-the removal of an empty line exclude each other.
-"""
-
-_TABLES = (
-    """
-    CREATE TABLE outbox_rows (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        provider TEXT NOT NULL,
-        session_id TEXT NOT NULL,
-        hook TEXT NOT NULL,
-        event TEXT NOT NULL,
-        state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dead letter')),
-        attempts INTEGER NOT NULL DEFAULT 0,
-        error TEXT NOT NULL DEFAULT '',
-        created_at REAL NOT NULL,
-        fingerprint TEXT NOT NULL,
-        body TEXT NOT NULL,
-        UNIQUE (provider, hook, event)
-    ) STRICT
-    """,
-    "CREATE INDEX outbox_rows_in_order ON outbox_rows (provider, state, number)",
-    # With this index, deleting or rewinding a session does not read the pending rows of all other sessions.
-    "CREATE INDEX outbox_rows_by_session ON outbox_rows (session_id, provider, state)",
-    """
-    CREATE TABLE outbox_settled (
-        provider TEXT NOT NULL,
-        hook TEXT NOT NULL,
-        event TEXT NOT NULL,
-        fingerprint TEXT NOT NULL,
-        settled_at REAL NOT NULL,
-        PRIMARY KEY (provider, hook, event)
-    ) STRICT
-    """,
-    "CREATE INDEX outbox_settled_by_age ON outbox_settled (settled_at)",
-    # A rewind asks which providers had a turn, whatever their names.
-    "CREATE INDEX outbox_settled_by_event ON outbox_settled (event)",
-    """
-    CREATE TABLE outbox_refused (
-        provider TEXT PRIMARY KEY, count INTEGER NOT NULL, refused_at REAL NOT NULL
-    ) STRICT
-    """,
+OUTBOX_TABLES = (
+    Table(
+        "outbox_rows",
+        (
+            *(number("number"), text("provider"), text("session_id"), text("hook"), text("event")),
+            Column("state", "text", "'pending'", check="state IN ('pending', 'dead letter')"),
+            *(
+                integer("attempts", 0),
+                text("error", ""),
+                real("created_at"),
+                text("fingerprint"),
+                text("body"),
+            ),
+        ),
+        (
+            Index("outbox_rows_in_order", "provider, state, number"),
+            # With this index, deleting or rewinding a session does not read the pending rows of all other sessions.
+            Index("outbox_rows_by_session", "session_id, provider, state, number"),
+        ),
+        unique=("provider", "hook", "event"),
+        triggers=_LINE_TRIGGERS,
+    ),
+    Table(
+        "outbox_settled",
+        (text("provider"), text("hook"), text("event"), text("fingerprint"), real("settled_at")),
+        (
+            Index("outbox_settled_by_age", "settled_at"),
+            # A rewind asks which providers had a turn, whatever their names.
+            Index("outbox_settled_by_event", "event"),
+            Index("outbox_settled_by_provider", "provider, settled_at"),
+        ),
+        key=("provider", "hook", "event"),
+    ),
+    Table("outbox_refused", (text("provider", key=True), integer("count"), real("refused_at"))),
     # `pending` and `count` differ by the dead letters, which no worker sends. `sending` is the number of the row that
     # the holder sends at this moment, so that the next one knows of which row the holder may have died.
-    """
-    CREATE TABLE outbox_lines (
-        provider TEXT NOT NULL, session_id TEXT NOT NULL,
-        count INTEGER NOT NULL, bytes INTEGER NOT NULL, pending INTEGER NOT NULL,
-        ready_at REAL NOT NULL DEFAULT 0, holder TEXT NOT NULL DEFAULT '', until REAL NOT NULL DEFAULT 0,
-        sending INTEGER NOT NULL DEFAULT 0, tries INTEGER NOT NULL DEFAULT 0,
-        PRIMARY KEY (provider, session_id)
-    ) STRICT
-    """,
-    "CREATE INDEX outbox_lines_by_time ON outbox_lines (provider, ready_at) WHERE pending > 0",
-    "CREATE INDEX outbox_lines_held ON outbox_lines (provider) WHERE holder <> ''",
-    # One row of totals would let all turns of all sessions on a server wait for one another.
-    """
-    CREATE VIEW outbox_totals AS SELECT coalesce(sum(count), 0) AS count, coalesce(sum(bytes), 0) AS bytes FROM outbox_lines
-    """,
-    *(
-        f"CREATE TRIGGER {name} AFTER {event} ON outbox_rows BEGIN {body.format(now=DIALECT.now)} END"
-        for name, event, body in LINE_TRIGGERS
+    Table(
+        "outbox_lines",
+        (
+            *(text("provider"), text("session_id"), integer("count"), integer("bytes"), integer("pending")),
+            *(
+                real("ready_at", 0),
+                text("holder", ""),
+                real("until", 0),
+                integer("sending", 0),
+                integer("tries", 0),
+            ),
+        ),
+        (
+            Index("outbox_lines_by_time", "provider, ready_at", where="pending > 0"),
+            Index("outbox_lines_held", "provider", where="holder <> ''"),
+        ),
+        key=("provider", "session_id"),
+        fill=50,
     ),
 )
+
+# Of the lines: one row of totals would let all turns of all sessions on a server wait for one another.
+_TOTALS = """(
+    SELECT CAST(coalesce(sum(count), 0) AS BIGINT) AS count, CAST(coalesce(sum(bytes), 0) AS BIGINT) AS bytes
+    FROM outbox_lines
+) totals"""
 
 _ROW = (
     "SELECT number, provider, session_id, hook, event, state, attempts, error, created_at, fingerprint, body"
@@ -165,20 +157,20 @@ _SETTLE = """
 """
 
 # One statement, because each statement lets another thread take the interpreter, for 5 ms if that thread computes.
-_KNOWN_AND_TOTALS = """
+_KNOWN_AND_TOTALS = f"""
     SELECT EXISTS (SELECT 1 FROM outbox_rows WHERE provider = ? AND hook = ? AND event = ?)
         OR EXISTS (SELECT 1 FROM outbox_settled WHERE provider = ? AND hook = ? AND event = ?), count, bytes
-    FROM outbox_totals
-"""
+    FROM {_TOTALS}
+"""  # noqa: S608  our own tables
 
 # A row that is not known yet and has room, in one statement.
-_PUT = """
+_PUT = f"""
     INSERT INTO outbox_rows (provider, session_id, hook, event, created_at, fingerprint, body)
-    SELECT ?, ?, ?, ?, ?, ?, ? FROM outbox_totals WHERE count < ? AND bytes + ? <= ?
+    SELECT ?, ?, ?, ?, ?, ?, ? FROM {_TOTALS} WHERE count < ? AND bytes + ? <= ?
         AND NOT EXISTS (SELECT 1 FROM outbox_rows WHERE provider = ? AND hook = ? AND event = ?)
         AND NOT EXISTS (SELECT 1 FROM outbox_settled WHERE provider = ? AND hook = ? AND event = ?)
     RETURNING number
-"""
+"""  # noqa: S608  our own tables
 
 _BACKLOG = """
     SELECT state, count(*), (

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 
-from hermes_core.curated.tables import create_notes
-from hermes_core.outbox.store import create_tables
+from hermes_core.curated.tables import NOTE_TABLES
+from hermes_core.outbox.store import OUTBOX_TABLES
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.search import index
-from hermes_core.storage.sqlite import SCHEMA_1, Migration
+from hermes_core.storage.sqlite import SCHEMA_1, Migration, create_tables
+from hermes_core.storage.tables import Column, Index, Table, integer, number, real, text, texts
 
 # The rows whose origin may be lower than that of the session's own people: what was stored with a low origin, and all
 # results of tools, which hosts and imports may store without an origin.
@@ -20,148 +21,135 @@ MAY_BE_LOWER = "(role = 'tool' OR origin IN ('user', 'provider', 'import', 'tool
 
 REPAIR = "it was left as it is: `hermes-memory sessions repair` copies it, then saves what can be read"
 
-_TABLES = (
+SESSION_TABLES = (
     # The frozen memory of a session's prompt, `memory_prompt`, is NULL if nothing was frozen yet, and '' for a new user.
-    """
-    CREATE TABLE sessions (
-        key INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        source TEXT NOT NULL,
-        user TEXT NOT NULL DEFAULT '',
-        parent_id TEXT NOT NULL DEFAULT '',
-        relation TEXT NOT NULL DEFAULT '',
-        title TEXT NOT NULL DEFAULT '',
-        model TEXT NOT NULL DEFAULT '',
-        model_config TEXT NOT NULL DEFAULT '',
-        system_prompt TEXT NOT NULL DEFAULT '',
-        cwd TEXT NOT NULL DEFAULT '',
-        identity TEXT NOT NULL DEFAULT '',
-        started_at REAL NOT NULL,
-        last_active REAL NOT NULL,
-        ended_at REAL,
-        end_reason TEXT NOT NULL DEFAULT '',
-        message_count INTEGER NOT NULL DEFAULT 0,
-        tool_call_count INTEGER NOT NULL DEFAULT 0,
-        rewind_count INTEGER NOT NULL DEFAULT 0,
-        input_tokens INTEGER NOT NULL DEFAULT 0,
-        output_tokens INTEGER NOT NULL DEFAULT 0,
-        cache_read_tokens INTEGER NOT NULL DEFAULT 0,
-        cache_write_tokens INTEGER NOT NULL DEFAULT 0,
-        reasoning_tokens INTEGER NOT NULL DEFAULT 0,
-        cost_usd REAL NOT NULL DEFAULT 0,
-        memory_prompt TEXT
-    ) STRICT
-    """,
-    "CREATE INDEX sessions_by_activity ON sessions (last_active DESC)",
-    "CREATE INDEX sessions_by_user ON sessions (user, last_active DESC)",
-    "CREATE INDEX sessions_by_parent ON sessions (parent_id) WHERE parent_id <> ''",
-    # By user: a number that is added to a title would reveal that another user has a session of that title.
-    "CREATE UNIQUE INDEX sessions_by_title ON sessions (title, user) WHERE title <> ''",
-    # Finds the highest number among the titles of a user without reading all of them.
-    "CREATE INDEX sessions_by_title_length ON sessions (user, length(title), title) WHERE title <> ''",
-    # Lists a user's sessions of some sources without reading those of the others.
-    "CREATE INDEX sessions_by_source_user ON sessions (source, user, last_active DESC)",
+    Table(
+        "sessions",
+        (
+            *(number("key"), text("id", unique=True), text("source")),
+            *texts(
+                "user",
+                "parent_id",
+                "relation",
+                "title",
+                "model",
+                "model_config",
+                "system_prompt",
+                "cwd",
+                "identity",
+            ),
+            *(real("started_at"), real("last_active"), real("ended_at", null=True), text("end_reason", "")),
+            *(integer(f"{what}_count", 0) for what in ("message", "tool_call", "rewind")),
+            *(
+                integer(f"{what}_tokens", 0)
+                for what in ("input", "output", "cache_read", "cache_write", "reasoning")
+            ),
+            *(real("cost_usd", 0), text("memory_prompt", null=True)),
+        ),
+        (
+            Index("sessions_by_activity", "last_active DESC, key DESC"),
+            Index("sessions_by_user", '"user", last_active DESC, key DESC'),
+            Index("sessions_by_parent", "parent_id", where="parent_id <> ''"),
+            # By user: a number that is added to a title would reveal that another user has a session of that title.
+            Index("sessions_by_title", 'title, "user"', where="title <> ''", unique=True),
+            # Finds the highest number among the titles of a user without reading all of them.
+            Index("sessions_by_title_length", '"user", length(title), title', where="title <> ''"),
+            # Lists a user's sessions of some sources without reading those of the others.
+            Index("sessions_by_source_user", 'source, "user", last_active DESC'),
+        ),
+        fill=70,
+    ),
     # `position` counts the messages of a session that are not rewound, without gaps; the big columns stand last, so
     # that the small ones are read without following overflow pages.
-    """
-    CREATE TABLE messages (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
-        position INTEGER,
-        state INTEGER NOT NULL DEFAULT 0,
-        size INTEGER NOT NULL,
-        timestamp REAL NOT NULL,
-        role TEXT NOT NULL,
-        origin TEXT NOT NULL DEFAULT '',
-        speaker TEXT NOT NULL DEFAULT '',
-        ref TEXT NOT NULL DEFAULT '',
-        tool_name TEXT NOT NULL DEFAULT '',
-        tool_call_id TEXT NOT NULL DEFAULT '',
-        content TEXT NOT NULL,
-        tool_calls TEXT NOT NULL DEFAULT '',
-        reasoning TEXT NOT NULL DEFAULT '',
-        parts TEXT NOT NULL DEFAULT '',
-        native TEXT NOT NULL DEFAULT ''
-    ) STRICT
-    """,
-    "CREATE UNIQUE INDEX messages_by_position ON messages (session_key, position)",
-    "CREATE UNIQUE INDEX messages_by_ref ON messages (session_key, ref) WHERE ref <> ''",
-    "CREATE INDEX messages_by_speaker ON messages (speaker) WHERE speaker > ''",
-    "CREATE INDEX messages_of_low_origin ON messages (session_key, role, origin, tool_name, state)"
-    f" WHERE {MAY_BE_LOWER}",
-    """
-    CREATE TABLE turns (
-        key INTEGER PRIMARY KEY AUTOINCREMENT,
-        id TEXT NOT NULL UNIQUE,
-        session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
-        number INTEGER NOT NULL,
-        first_message_id INTEGER NOT NULL,
-        last_message_id INTEGER NOT NULL,
-        state INTEGER NOT NULL DEFAULT 0,
-        author TEXT NOT NULL DEFAULT '',
-        at REAL NOT NULL,
-        stored_at REAL NOT NULL
-    ) STRICT
-    """,
-    "CREATE INDEX turns_by_session ON turns (session_key, last_message_id)",
-    # Finds the last number of a session, and counts its turns, without reading all of them.
-    "CREATE INDEX turns_by_number ON turns (session_key, number) WHERE state = 0",
-    "CREATE TABLE state_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
-    # A vector for each piece of a message. The table stays empty without the package hermes-memory-semantic.
-    """
-    CREATE TABLE vectors (
-        message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
-        piece INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
-        model TEXT NOT NULL, own BLOB NOT NULL, words BLOB NOT NULL,
-        PRIMARY KEY (message_id, piece)
-    ) STRICT
-    """,
-    """
-    CREATE TABLE open_turns (
-        key INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
-        user TEXT NOT NULL, author TEXT NOT NULL, contexts TEXT NOT NULL, updated_at REAL NOT NULL
-    ) STRICT
-    """,
-    "CREATE INDEX open_turns_by_session ON open_turns (session_key)",
-    "CREATE INDEX open_turns_by_time ON open_turns (updated_at)",
-    """
-    CREATE TABLE open_messages (
-        turn_key INTEGER NOT NULL REFERENCES open_turns (key) ON DELETE CASCADE,
-        number INTEGER NOT NULL, message TEXT NOT NULL, PRIMARY KEY (turn_key, number)
-    ) STRICT
-    """,
-    """
-    CREATE TABLE host_state (
-        scope TEXT NOT NULL, owner TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
-        PRIMARY KEY (scope, owner, key)
-    ) STRICT
-    """,
-    """
-    CREATE TABLE turn_records (
-        turn_key INTEGER PRIMARY KEY REFERENCES turns (key) ON DELETE CASCADE, record TEXT NOT NULL
-    ) STRICT
-    """,
-    """
-    CREATE TABLE daily_usage (
-        user TEXT NOT NULL, day TEXT NOT NULL,
-        turns INTEGER NOT NULL DEFAULT 0, recall_tokens INTEGER NOT NULL DEFAULT 0,
-        prompt_tokens INTEGER NOT NULL DEFAULT 0, input_tokens INTEGER NOT NULL DEFAULT 0,
-        cache_read_tokens INTEGER NOT NULL DEFAULT 0, output_tokens INTEGER NOT NULL DEFAULT 0,
-        PRIMARY KEY (user, day)
-    ) STRICT
-    """,
-    "CREATE TABLE leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until REAL NOT NULL) STRICT",
+    Table(
+        "messages",
+        (
+            *(
+                number("id"),
+                integer("session_key", references="sessions (key)"),
+                integer("position", null=True),
+            ),
+            *(integer("state", 0), integer("size"), real("timestamp"), text("role")),
+            *texts("origin", "speaker", "ref", "tool_name", "tool_call_id"),
+            *(text("content"), *texts("tool_calls", "reasoning", "parts", "native")),
+        ),
+        (
+            Index("messages_by_position", "session_key, position", unique=True),
+            Index("messages_by_ref", "session_key, ref", where="ref <> ''", unique=True),
+            Index("messages_by_speaker", "speaker", where="speaker > ''"),
+            Index(
+                "messages_of_low_origin", "session_key, role, origin, tool_name, state", where=MAY_BE_LOWER
+            ),
+        ),
+    ),
+    Table(
+        "turns",
+        (
+            *(number("key"), text("id", unique=True), integer("session_key", references="sessions (key)")),
+            *(
+                integer("number"),
+                integer("first_message_id"),
+                integer("last_message_id"),
+                integer("state", 0),
+            ),
+            *(text("author", ""), real("at"), real("stored_at")),
+        ),
+        (
+            Index("turns_by_session", "session_key, last_message_id"),
+            # Finds the last number of a session, and counts its turns, without reading all of them.
+            Index("turns_by_number", "session_key, number", where="state = 0"),
+        ),
+    ),
+    Table("turn_records", (integer("turn_key", references="turns (key)", key=True), text("record"))),
+    Table(
+        "open_turns",
+        (
+            *(number("key"), text("id", unique=True), integer("session_key", references="sessions (key)")),
+            *(*texts("user", "author", "contexts"), real("updated_at")),
+        ),
+        (Index("open_turns_by_session", "session_key"), Index("open_turns_by_time", "updated_at")),
+    ),
+    Table(
+        "open_messages",
+        (integer("turn_key", references="open_turns (key)"), integer("number"), text("message")),
+        key=("turn_key", "number"),
+    ),
+    Table(
+        "daily_usage",
+        (
+            *(text("user"), text("day"), integer("turns", 0)),
+            *(integer(f"{what}_tokens", 0) for what in ("recall", "prompt", "input", "cache_read", "output")),
+        ),
+        key=("user", "day"),
+    ),
+    Table("state_meta", (text("key", key=True), text("value"))),
+    Table(
+        "host_state",
+        (text("scope"), text("owner"), text("key"), text("value")),
+        key=("scope", "owner", "key"),
+    ),
+    Table("leases", (text("name", key=True), text("holder"), real("until")), fill=50),
+)
+
+# In an order in which each row comes after the rows that it refers to.
+TABLES = (*SESSION_TABLES, *OUTBOX_TABLES, *NOTE_TABLES)
+"""The tables that every engine has."""
+
+# A vector for each piece of a message. The table stays empty without the package hermes-memory-semantic.
+_VECTORS = Table(
+    "vectors",
+    (
+        integer("message_id", references="messages (id)"),
+        *(integer("piece"), integer("first"), integer("last"), text("model")),
+        *(Column("own", "blob"), Column("words", "blob")),
+    ),
+    key=("message_id", "piece"),
 )
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    for statement in _TABLES:
-        connection.execute(statement)
+    create_tables(connection, (*TABLES, _VECTORS))
     index.create_index(connection)
-    create_tables(connection)
-    create_notes(connection)
 
 
 def _cut_text(connection: sqlite3.Connection) -> None:

@@ -24,6 +24,7 @@ from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, l
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.inventory import lost_store
 from hermes_core.storage.moved import MOVED_REMEDY, MOVED_WORDS, StoreMark, refuse_marked
+from hermes_core.storage.tables import ColumnType, Table, render_table
 
 log = logging.getLogger(__name__)
 
@@ -993,6 +994,28 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at REAL NOT NULL
 ) STRICT
 """
+
+
+_TYPES: dict[ColumnType, str] = {
+    "number": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "text": "TEXT",
+    "integer": "INTEGER",
+    "real": "REAL",
+    "boolean": "INTEGER",
+    "blob": "BLOB",
+}
+
+
+def create_tables(connection: sqlite3.Connection, tables: Iterable[Table]) -> None:
+    """Create tables with their indexes and triggers."""
+    for table in tables:
+        for statement in render_table(table, _TYPES, " STRICT"):
+            connection.execute(statement)
+        for trigger in table.triggers:
+            connection.execute(
+                f"CREATE TRIGGER {trigger.name} AFTER {trigger.event} ON {table.name}"
+                f" BEGIN {trigger.body.format(now=DIALECT.now)} END"
+            )
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[str]:

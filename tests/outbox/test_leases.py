@@ -24,13 +24,11 @@ from hermes_core.outbox.recovery import MIGRATIONS as FILE_MIGRATIONS
 from hermes_core.outbox.rows import NewRow, Row
 from hermes_core.outbox.store import Outbox
 from hermes_core.storage.sqlite import Database
-from hermes_memory_postgresql.outbox_tables import create_outbox
 from hermes_memory_postgresql.postgres import PostgresDatabase
+from hermes_memory_postgresql.schema import MIGRATIONS
 from tests.manager.conftest import until
 from tests.outbox_of import ON_POSTGRES
 from tests.postgres_server import drop_schema
-
-MIGRATIONS = (("outbox", create_outbox),)
 
 OpenOutbox = Callable[..., Outbox]
 

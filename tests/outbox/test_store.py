@@ -32,8 +32,8 @@ from hermes_core.outbox.rows import (
     plain,
 )
 from hermes_core.outbox.store import ANY_ACCOUNT, REMEMBERED_S, Outbox
-from hermes_memory_postgresql.outbox_tables import create_outbox
 from hermes_memory_postgresql.postgres import PostgresDatabase
+from hermes_memory_postgresql.schema import MIGRATIONS
 from hermes_memory_testing.fakes import Clock, make_session, make_turn
 from tests.outbox_of import ON_POSTGRES
 
@@ -50,7 +50,7 @@ def open_store(
             opened.append(open_outbox(hermes_home, wall=clock, **options))
         else:
             url, schema = request.getfixturevalue("postgres_url"), request.getfixturevalue("postgres_schema")
-            database = PostgresDatabase(url, (("outbox", create_outbox),), schema=schema)
+            database = PostgresDatabase(url, MIGRATIONS, schema=schema)
             opened.append(Outbox(database, wall=clock, **options))
         return opened[-1]
 

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hermes_core.sessions import schema
 from hermes_core.sessions.search import index
 from hermes_core.sessions.search.protocol import CHANGES_KEY, DIMENSION_KEY, LAST_ID_KEY, PROGRESS_KEY
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Connection, Engine
+from hermes_core.storage.tables import Table
 from hermes_memory_postgresql.schema import CUT_KEY
 
 # Rows of one commit, and about the characters of their texts: a message may hold pictures of megabytes.
@@ -26,51 +28,20 @@ CHARS_PER_COMMIT = 4_000_000
 MOVED_FROM_KEY = "moved_from"
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedTable:
-    """A table that both engines have.
+# Tables of which no row is copied: a lease is of a program that uses the source, and triggers keep the lines.
+_NOT_COPIED = ("leases", "outbox_lines")
 
-    Attributes:
-        key: The columns of its primary key.
-        counter: The column that the database numbers; "" if there is none.
-        session: SQL for the key of the session to which a row belongs; "" if it belongs to none.
-    """
+# SQL for the key of the session to which a row belongs, by table.
+_SESSION_KEYS = {
+    "sessions": "key",
+    "messages": "session_key",
+    "turns": "session_key",
+    "turn_records": "(SELECT t.session_key FROM turns t WHERE t.key = turn_records.turn_key)",
+    "open_turns": "session_key",
+    "open_messages": "(SELECT t.session_key FROM open_turns t WHERE t.key = open_messages.turn_key)",
+}
 
-    name: str
-    key: tuple[str, ...]
-    counter: str = ""
-    session: str = ""
-
-
-# In an order in which each row comes after the rows that it refers to.
-TABLES = (
-    CopiedTable("sessions", ("key",), "key", "key"),
-    CopiedTable("messages", ("id",), "id", "session_key"),
-    CopiedTable("turns", ("key",), "key", "session_key"),
-    CopiedTable(
-        "turn_records",
-        ("turn_key",),
-        session="(SELECT t.session_key FROM turns t WHERE t.key = turn_records.turn_key)",
-    ),
-    CopiedTable("open_turns", ("key",), "key", "session_key"),
-    CopiedTable(
-        "open_messages",
-        ("turn_key", "number"),
-        session="(SELECT t.session_key FROM open_turns t WHERE t.key = open_messages.turn_key)",
-    ),
-    CopiedTable("daily_usage", ("user", "day")),
-    CopiedTable("state_meta", ("key",)),
-    CopiedTable("host_state", ("scope", "owner", "key")),
-    CopiedTable("outbox_rows", ("number",), "number"),
-    CopiedTable("outbox_settled", ("provider", "hook", "event")),
-    CopiedTable("outbox_refused", ("provider",)),
-    CopiedTable("notes", ("file",)),
-    CopiedTable("note_entries", ("file", "position")),
-    CopiedTable("note_changes", ("id",), "id"),
-    CopiedTable("note_events", ("id",)),
-    CopiedTable("note_views", ("place", "file")),
-    CopiedTable("project_keys", ("machine", "place")),
-)
+TABLES = tuple(table for table in schema.TABLES if table.name not in _NOT_COPIED)
 TABLE_NAMES = tuple(table.name for table in TABLES)
 
 # Columns and keys of one engine's search index, which the other one makes for itself.
@@ -148,10 +119,12 @@ def digest_store(
             digest.rows[table.name] += len(rows)
             for row in rows:
                 # The rows of a session are hashed in the order of their keys, one table after the other.
-                hasher = hashes.setdefault(row[-1], hashlib.sha256()) if table.session else of_table
+                hasher = (
+                    hashes.setdefault(row[-1], hashlib.sha256()) if table.name in _SESSION_KEYS else of_table
+                )
                 hasher.update(_canonical(table.name, row))
             progress(len(rows))
-        if not table.session:
+        if table.name not in _SESSION_KEYS:
             digest.tables[table.name] = of_table.hexdigest()
     digest.sessions = {key: hasher.hexdigest() for key, hasher in hashes.items()}
     return digest
@@ -167,7 +140,7 @@ def _canonical(table: str, row: tuple[Any, ...]) -> bytes:
     return json.dumps([table, *row]).encode() + b"\n"
 
 
-def _condition(table: CopiedTable) -> str:
+def _condition(table: Table) -> str:
     """Return the SQL condition of the rows that are copied."""
     if table.name != "state_meta":
         return "1 = 1"
@@ -176,37 +149,39 @@ def _condition(table: CopiedTable) -> str:
     return f"key NOT IN ({names}) {prefixes}"
 
 
-def _key_sql(table: CopiedTable) -> str:
-    return ", ".join(f'"{name}"' for name in table.key)
+def _key_sql(table: Table) -> str:
+    return ", ".join(f'"{name}"' for name in table.key_columns)
 
 
-def _after(table: CopiedTable, operator: str) -> str:
+def _after(table: Table, operator: str) -> str:
     """Return the condition that compares the key of a row with parameters."""
-    marks = ", ".join("?" * len(table.key))
+    marks = ", ".join("?" * len(table.key_columns))
     return f"({_key_sql(table)}) {operator} ({marks})"
 
 
-def _last_key(database: Engine, table: CopiedTable) -> tuple[Any, ...] | None:
-    order = ", ".join(f'"{name}" DESC' for name in table.key)
+def _last_key(database: Engine, table: Table) -> tuple[Any, ...] | None:
+    order = ", ".join(f'"{name}" DESC' for name in table.key_columns)
     sql = f"SELECT {_key_sql(table)} FROM {table.name} WHERE {_condition(table)} ORDER BY {order} LIMIT 1"
     row = database.execute(sql).fetchone()
     return None if row is None else tuple(row)
 
 
-def _count_to(database: Engine, table: CopiedTable) -> int:
+def _count_to(database: Engine, table: Table) -> int:
     sql = f"SELECT count(*) FROM {table.name} WHERE {_condition(table)}"
     return int(database.execute(sql).fetchone()[0])
 
 
 def _pages(
-    database: Engine, table: CopiedTable, columns: Sequence[str], after: tuple[Any, ...] | None
+    database: Engine, table: Table, columns: Sequence[str], after: tuple[Any, ...] | None
 ) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the rows with keys after `after` in the order of their keys, some at a time.
 
     Each row has its columns and, if the table has such, the key of its session at the end.
     """
     keys = _key_sql(table)
-    names = ", ".join(f'"{name}"' for name in columns) + (f", {table.session}" if table.session else "")
+    names = ", ".join(f'"{name}"' for name in columns)
+    if table.name in _SESSION_KEYS:
+        names = f"{names}, {_SESSION_KEYS[table.name]}"
     size = " + ".join(f'coalesce(length(CAST("{name}" AS TEXT)), 0)' for name in columns)
     while True:
         within = _condition(table) + (f" AND {_after(table, '>')}" if after is not None else "")
@@ -229,14 +204,12 @@ def _pages(
         after = last
 
 
-def _store(
-    target: SessionStore, table: CopiedTable, columns: Sequence[str], rows: list[tuple[Any, ...]]
-) -> None:
+def _store(target: SessionStore, table: Table, columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
     """Insert rows in one commit, with their entries in the search index."""
     values = [dict(zip(columns, row, strict=False)) for row in rows]
     with target.database.transaction() as connection:
         if table.name != "messages":
-            target.database.insert(table.name, values, f'"{table.key[0]}"')
+            target.database.insert(table.name, values, f'"{table.key_columns[0]}"')
             return
         values = [row | target.index.columns(row) for row in values]
         ids, _ = target.database.insert(table.name, values, "id")
@@ -247,38 +220,35 @@ def _copy_counters(source: Engine, target: Engine) -> None:
     """Let the target number new rows after the highest number that the source ever gave."""
     with target.transaction() as connection:
         for table in TABLES:
-            if table.counter:
-                _set_counter(connection, target.kind, table, _counter(source, table))
+            for column in table.columns:
+                if column.type == "number":
+                    _set_counter(
+                        connection,
+                        target.kind,
+                        table.name,
+                        column.name,
+                        _counter(source, table.name, column.name),
+                    )
 
 
-def _counter(database: Engine, table: CopiedTable) -> int:
+def _counter(database: Engine, table: str, column: str) -> int:
     """Return the highest number that a table ever gave to a row."""
-    highest = int(
-        database.execute(f"SELECT coalesce(max({table.counter}), 0) FROM {table.name}").fetchone()[0]
-    )
+    highest = int(database.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()[0])
     if database.kind == "sqlite":
-        row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table.name,)).fetchone()
+        row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
     else:
-        row = database.execute(
-            "SELECT pg_sequence_last_value(pg_get_serial_sequence(?, ?)::regclass)",
-            (table.name, table.counter),
-        ).fetchone()
+        sql = "SELECT pg_sequence_last_value(pg_get_serial_sequence(?, ?)::regclass)"
+        row = database.execute(sql, (table, column)).fetchone()
     return max(highest, int(row[0] or 0) if row else 0)
 
 
-def _set_counter(connection: Connection, kind: str, table: CopiedTable, number: int) -> None:
+def _set_counter(connection: Connection, kind: str, table: str, column: str, number: int) -> None:
     if not number:
         return
     if kind == "postgresql":
-        connection.execute(
-            "SELECT setval(pg_get_serial_sequence(?, ?)::regclass, ?)", (table.name, table.counter, number)
-        )
-    elif (
-        not connection.execute(
-            "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (number, table.name)
-        ).rowcount
-        and connection.execute(
-            "SELECT 1 FROM sqlite_schema WHERE name = ? AND sql LIKE '%AUTOINCREMENT%'", (table.name,)
-        ).fetchone()
-    ):
-        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table.name, number))
+        sql = "SELECT setval(pg_get_serial_sequence(?, ?)::regclass, ?)"
+        connection.execute(sql, (table, column, number))
+    elif not connection.execute(
+        "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (number, table)
+    ).rowcount:
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
