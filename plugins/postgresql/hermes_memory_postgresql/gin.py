@@ -8,7 +8,7 @@ that its cost does not grow with the store. Each method of the reader is one rou
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.filters import Condition, Filters, message_condition, session_condition
 from hermes_core.sessions.search.match import Match, condition_sql, expression_of
-from hermes_core.sessions.search.protocol import PROGRESS_KEY
+from hermes_core.sessions.search.protocol import PROGRESS_KEY, MessageIndex
 from hermes_core.sessions.search.reader import (
     CANDIDATE_COLUMNS,
     ROW,
@@ -60,16 +60,10 @@ _OTHER_VECTORS = "m.id = x.id AND m.terms IS DISTINCT FROM x.terms::tsvector"
 _VECTORS = "unnest(?::bigint[], ?::text[]) AS x (id, terms)"
 
 
-class GinIndex:
+class GinIndex(MessageIndex):
     """The search index of the messages of one home on a PostgreSQL server."""
 
-    resets = 0
-
-    def __init__(self, database: Engine) -> None:
-        self._database = database
-        self._is_current = False
-
-    # ------------------------------------------------------------------ searching
+    _is_current = False
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
         """Return whom a question names, and which of these sources the owner has."""
@@ -116,8 +110,6 @@ class GinIndex:
         """Return a reader for one search that ranks at most `limit` messages."""
         return GinReader(self._database, filters, order, limit)
 
-    # ------------------------------------------------------------------ maintenance
-
     def columns(self, values: Mapping[str, Any]) -> dict[str, str | None]:
         """Return the column of the index for the values of a message, which is stored with it.
 
@@ -125,11 +117,6 @@ class GinIndex:
         """
         terms = terms_of_row(values)
         return {"terms": None if terms is None else vector_of(terms)}
-
-    def add(
-        self, connection: Connection, message_ids: Sequence[int], rows: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Do nothing: a message is stored together with its terms."""
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
         """Remove the messages that fulfil an SQL condition from the index, and their vectors."""
@@ -141,13 +128,6 @@ class GinIndex:
                 ) DELETE FROM vectors v USING hidden WHERE v.message_id = hidden.id""",
             parameters,
         )
-
-    def change_owner(self, connection: Connection) -> None:
-        """Do nothing: triggers change the owner of messages and vectors."""
-
-    def is_usable(self) -> bool:
-        """Return True: the server keeps the index whole."""
-        return True
 
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
@@ -183,29 +163,7 @@ class GinIndex:
             )
         return faults
 
-    def rebuild(self, progress: Callable[[int], None] = lambda _count: None) -> int:
-        """Cut the terms of all messages again, in short transactions; return the number of indexed messages.
-
-        A rebuild that was interrupted goes on where it stopped. `progress` gets the number of messages so far.
-        """
-        done = 0
-        while True:
-            with self._database.transaction() as connection:
-                count = self._rebuild_next(connection)
-            if not count:
-                return done
-            done += count
-            progress(done)
-
-    def reset(self, exc: Exception) -> None:
-        """Raise `exc`: damage of an index is repaired on the server, by REINDEX."""
-        raise exc
-
-    def free_lost_pages(self) -> None:
-        """Do nothing: the server reuses pages itself."""
-
     def _rebuild_next(self, connection: Connection) -> int:
-        """Cut the terms of the next messages; return their number. Without any, the rebuild has ended."""
         row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (PROGRESS_KEY,)).fetchone()
         # Locked, because a message that is hidden meanwhile must not come back into the index.
         rows = connection.execute(
