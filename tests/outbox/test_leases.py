@@ -417,6 +417,20 @@ def test_the_limit_counts_the_rows_of_all_lines(open_shared: OpenOutbox) -> None
     assert outbox.put("fake", turn("t5"))
 
 
+def test_a_clock_that_was_set_back_keeps_no_row_waiting(open_shared: OpenOutbox) -> None:
+    outbox = open_shared()
+    outbox.put("fake", turn("a"))
+    killed = DeliveryLines(outbox, "fake")
+    assert killed.next(()) is not None
+    assert killed._heartbeat is not None
+    killed._heartbeat.stop()
+    lines = DeliveryLines(outbox, "fake")
+    assert lines.next(()) is None
+    outbox.database.execute("UPDATE outbox_lines SET until = until + 86400, ready_at = ready_at + 86400")
+    assert lines.next(()) is not None
+    lines.release()
+
+
 def test_a_session_whose_rows_never_end_does_not_keep_the_others_waiting(open_shared: OpenOutbox) -> None:
     outbox = open_shared()
     for event, session in (("a", "s1"), ("b", "s1"), ("c", "s2"), ("d", "s1")):
