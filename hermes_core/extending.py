@@ -79,8 +79,8 @@ DOCUMENTED: dict[str, str] = {
     "storage.engine": "CommitInDoubt CommitUnconfirmed Connection Dialect Engine EngineKind RowConflict Statement TransactionAborted "
     "run_callbacks",
     "sessions.search.protocol": "CHANGES_KEY Coverage DIMENSION_KEY HAS_TEXT INT8_SCALE LAST_ID_KEY MAX_NEAREST MIN_COVERAGE "
-    "Nearness OtherModel PROGRESS_KEY SearchEngine SearchIndex Surroundings Vector VectorIndex VectorStore",
-    "sessions.search.reader": "ClosestMessages CommonMatch IndexReader IndexRequest IndexRow MAX_TURN_ROWS Postings "
+    "MessageIndex Nearness OtherModel PROGRESS_KEY SearchEngine Surroundings Vector VectorIndex VectorStore",
+    "sessions.search.reader": "CANDIDATE_COLUMNS ClosestMessages CommonMatch IndexReader IndexRequest IndexRow Joins Postings ROW SHOWN_COLUMNS "
     "ScopeFacts windows_around",
     "sessions.search.filters": "Condition Filters message_condition session_condition",
     "sessions.search.texts": "terms_of terms_of_row",

@@ -82,9 +82,8 @@ class MemorySessions:
             SessionError: `session` is not a `Session` but a session id, for instance.
         """
         session = self._with_owner(session)
-        own = self.problem_log.read(
-            "sessions", lambda: self.sessions.id_for(session.id, session.owner), session.id
-        )
+        id_for = partial(self.sessions.id_for, session.id, session.owner)
+        own = self.problem_log.read("sessions", id_for, session.id)
         return self._with_id(session, own)
 
     def _with_id(self, session: Session, own: str) -> Session:

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from hermes_core.config.keys import TRUSTED_TOOLS
@@ -102,9 +102,8 @@ class OriginLedger:
         if begun := self._begun.get(session.id):
             said += [begun.query.text] if is_said(begun.speaker) else []
             origins += [begun.origin, begun.speaker]
-        for turn in self._problem_log.read(
-            "open turns", lambda: OpenTurnStore(self._sessions).open_in(session.id), list[StoredOpenTurn]()
-        ):
+        open_turns = partial(OpenTurnStore(self._sessions).open_in, session.id)
+        for turn in self._problem_log.read("open turns", open_turns, list[StoredOpenTurn]()):
             speaker = author_origin(session, turn.author)
             read = lowest([turn.origin, stored])
             messages = self.with_origins(session, [turn.user, *turn.messages], speaker, read)
@@ -113,10 +112,10 @@ class OriginLedger:
                 text_of(m.get("content")) for m in messages if m["role"] == "user" and is_said(m["origin"])
             ]
 
+        @cache  # a tool may ask for each of several texts
         def all_said() -> list[str]:
-            history = self._problem_log.read(
-                "messages", lambda: self._sessions.get_messages(session.id), list[StoredMessage]()
-            )
+            messages = partial(self._sessions.get_messages, session.id)
+            history = self._problem_log.read("messages", messages, list[StoredMessage]())
             return [*said, *(m.content for m in history if m.role == "user" and is_said(m.origin))]
 
         return Reading(lowest(origins), all_said)

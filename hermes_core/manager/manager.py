@@ -306,23 +306,19 @@ class MemoryManager:
         The text is cleaned as recall is cleaned, because a provider may return what a web page said.
         """
         session = self._complete(session)
-        call = dataclasses.replace(call, name=self._registry.tools.current_name(call.name))
-        handle = self._registry.tools.owner(call.name)
+        handle, name, own_name = self._registry.tools.find(call.name)
         if handle is None:
-            return _error(f"no memory provider handles tool {call.name!r}")
+            return _error(f"no memory provider handles tool {name!r}")
         if not isinstance(call.arguments, dict):
-            return _error(
-                f"arguments of {call.name!r} must be an object, not {type(call.arguments).__name__}"
-            )
+            return _error(f"arguments of {name!r} must be an object, not {type(call.arguments).__name__}")
         # Nothing is redacted for the built-in provider: it keeps the notes on this machine and warns of secrets itself.
-        if not handle.builtin:
-            call = dataclasses.replace(call, arguments=self._redact(plain(call.arguments)))
+        arguments = call.arguments if handle.builtin else self._redact(plain(call.arguments))
+        own = dataclasses.replace(call, name=own_name, arguments=arguments)
         instance = handle.instance(session, wait=True)
-        own = dataclasses.replace(call, name=self._registry.tools.own_name(call.name))
         result = instance.call("handle_tool_call", {"call": own, "session": session})
         if result.ok:
             return str(clean_result(str(result.value)))
-        return _error(f"memory tool {call.name!r} {result.status}: {result.error or 'it can not be called'}")
+        return _error(f"memory tool {name!r} {result.status}: {result.error or 'it can not be called'}")
 
     def sync_all(self, turn: Turn, session: Session) -> None:
         """Store a completed turn in the outbox. It is on disk when this returns, and is delivered in the background.

@@ -933,17 +933,17 @@ class ToolIndex:
             if free and self._owners.get(name) is handle:
                 self._aliases.setdefault(alias, name)
 
-    def owner(self, name: object) -> ProviderHandle | None:
-        """Return the provider of the tool with this name; None if there is none."""
-        return self._owners.get(name) if isinstance(name, str) else None
+    def find(self, name: Any) -> tuple[ProviderHandle | None, Any, str]:
+        """Return the provider of a tool, None if there is none, the current name of the tool, and the provider's own.
 
-    def current_name(self, name: Any) -> Any:
-        """Return the current name of a tool if `name` is an alias of it, else `name`."""
-        return self._aliases.get(name, name) if isinstance(name, str) and name not in self._owners else name
-
-    def own_name(self, name: str) -> str:
-        """Return the name that the provider itself gave the tool that the model calls `name`."""
-        return self._own_names.get(name, name)
+        Args:
+            name: The name that the model calls: a current name, or an alias.
+        """
+        if not isinstance(name, str):
+            return None, name, ""
+        if name not in self._owners:
+            name = self._aliases.get(name, name)
+        return self._owners.get(name), name, self._own_names.get(name, name)
 
     @property
     def schemas(self) -> list[dict[str, Any]]:

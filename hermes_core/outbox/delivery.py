@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from hermes_core.errors import HermesError
-from hermes_core.outbox.lines import DeliveryLines, LeaseLost
+from hermes_core.outbox.lines import LONGEST_PAUSE_S, DeliveryLines, LeaseLost
 from hermes_core.outbox.rows import Row
 from hermes_core.outbox.store import Outbox
 from hermes_core.stopping import stopped_by
@@ -55,7 +55,7 @@ BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
 
 # A backend whose clock is wrong asks for years.
-MAX_RETRY_AFTER_S = 3600.0
+MAX_RETRY_AFTER_S = LONGEST_PAUSE_S
 """Longest pause that a backend is granted."""
 
 DISK_ERRORS = (HermesError, sqlite3.Error, OSError)

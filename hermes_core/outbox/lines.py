@@ -23,6 +23,9 @@ from hermes_core.storage.leases import Holder
 
 log = logging.getLogger(__name__)
 
+# A line whose pause seems to last longer is from before the clock was set back.
+LONGEST_PAUSE_S = 3600.0
+
 # Seconds between two looks for a line that another worker has. It may give the line back at any moment.
 HELD_POLL_S = 0.5
 
@@ -35,17 +38,19 @@ class LeaseLost(OutboxError):
 _TAKE = """
     UPDATE outbox_lines SET holder = ?, until = {now} + ? WHERE provider = ? AND session_id = (
         SELECT l.session_id FROM outbox_lines l
-        WHERE l.provider = ? AND l.pending > 0 AND l.ready_at <= {now}
-            AND (l.holder IN ('', ?) OR l.until < {now}) AND NOT ({skipped}){alone}
+        WHERE l.provider = ? AND l.pending > 0 AND (l.ready_at <= {now} OR l.ready_at > {now} + {longest_pause})
+            AND (l.holder IN ('', ?) OR l.until NOT BETWEEN {now} AND {now} + {longest}) AND NOT ({skipped}){alone}
         ORDER BY l.ready_at LIMIT 1{skip_locked}
     ) RETURNING session_id, tries, sending
 """
 _ALONE = """ AND NOT EXISTS (
-    SELECT 1 FROM outbox_lines o WHERE o.provider = ? AND o.holder <> '' AND o.holder <> ? AND o.until >= {now})
+    SELECT 1 FROM outbox_lines o WHERE o.provider = ? AND o.holder <> '' AND o.holder <> ?
+        AND o.until BETWEEN {now} AND {now} + {longest})
 """
 # What a killed worker left empty.
 _REMOVE_ABANDONED = """
-    DELETE FROM outbox_lines WHERE provider = ? AND holder <> '' AND count = 0 AND until < {now}
+    DELETE FROM outbox_lines WHERE provider = ? AND holder <> '' AND count = 0
+        AND until NOT BETWEEN {now} AND {now} + {longest}
 """
 _EXTEND = (
     "UPDATE outbox_lines SET until = {now} + ? WHERE provider = ? AND holder = ? AND {sessions} RETURNING 1"
@@ -68,20 +73,21 @@ _REMOVE_EMPTY = """
 """
 _NEXT_TIME = """
     SELECT min(ready_at) - {now}, EXISTS (
-        SELECT 1 FROM outbox_lines WHERE provider = :provider AND holder <> '' AND holder <> :holder AND until >= {now}
+        SELECT 1 FROM outbox_lines WHERE provider = :provider AND holder <> '' AND holder <> :holder
+            AND until BETWEEN {now} AND {now} + {longest}
     ) FROM outbox_lines WHERE provider = :provider AND pending > 0 AND ready_at > {now}
 """
 
 _HOLDERS = """
-    SELECT provider, holder, until - {now} AS seconds FROM outbox_lines WHERE holder <> '' AND until >= {now}
-    ORDER BY provider, until
+    SELECT provider, holder, until - {now} AS seconds FROM outbox_lines
+    WHERE holder <> '' AND until BETWEEN {now} AND {now} + {longest} ORDER BY provider, until
 """
 
 
 def delivery_holders(outbox: Outbox) -> dict[str, list[Holder]]:
     """Return the programs that have leases on rows, by provider. Of each, `seconds` is that of its longest lease."""
     found: dict[str, dict[tuple[str, int], Holder]] = {}
-    sql = _HOLDERS.replace("{now}", outbox.database.dialect.now)
+    sql = leases.lease_sql(outbox.database, _HOLDERS)
     for row in outbox.database.execute(sql) if outbox.exists else ():
         holder = leases.holder_of(row["holder"], row["seconds"])
         found.setdefault(row["provider"], {})[holder.host, holder.process] = holder
@@ -238,8 +244,7 @@ class DeliveryLines:
             self._tries.pop(session, None)
             values = {**self._mine(session), "tries": tries, "delay": delay}
             statements += [(_RELEASE, values), (_REMOVE_EMPTY, values)]
-        if statements:
-            self._change(*statements)
+        self._change(*statements)
 
     def _extend(self) -> bool:
         # Only those: a line that could not be given back in an outage is free when its lease has ended.
@@ -251,11 +256,12 @@ class DeliveryLines:
 
     def _change(self, *statements: tuple[str, Parameters]) -> list[list[Any]]:
         """Run statements about leases. After a loss of power nobody holds one, so they need not be on the disk."""
+        if not statements:
+            return []
         return self._database.batch([(self._sql(sql), values) for sql, values in statements], durable=False)
 
     def _sql(self, sql: str) -> str:
-        dialect = self._database.dialect
-        return sql.replace("{now}", dialect.now).replace("{skip_locked}", dialect.skip_locked)
+        return leases.lease_sql(self._database, sql.replace("{longest_pause}", str(LONGEST_PAUSE_S)))
 
     def _mine(self, session_id: str) -> dict[str, object]:
         return {

@@ -9,6 +9,7 @@ from typing import Any
 
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
+from hermes_core.outbox.lines import delivery_holders
 from hermes_core.outbox.store import OUTBOX_TABLES, Outbox
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration, create_tables
@@ -19,9 +20,6 @@ log = logging.getLogger(__name__)
 
 _IDS = "provider, hook, event, fingerprint, settled_at"
 _ROWS = "provider, session_id, hook, event, state, attempts, error, created_at, fingerprint, body"
-_DELIVERED_BY_OTHERS = (
-    "SELECT 1 FROM outbox_lines WHERE provider = ? AND holder <> '' AND until >= {now} LIMIT 1"
-)
 _UNKNOWN = (
     "NOT EXISTS (SELECT 1 FROM outbox_settled WHERE (provider, hook, event) = (:provider, :hook, :event))"
 )
@@ -80,9 +78,7 @@ def _take_over(home: HermesHome, outbox: Outbox) -> None:
             # The inner transaction commits first: after a crash between the two, the rows are moved again, and those
             # that are known by then are left out. No worker takes a line of the source meanwhile.
             with own.database.transaction() as source, outbox.database.transaction() as target:
-                if source.execute(
-                    _DELIVERED_BY_OTHERS.format(now=own.database.dialect.now), (provider,)
-                ).fetchone():
+                if provider in delivery_holders(own):
                     continue
                 for table, columns in (("outbox_settled", _IDS), ("outbox_rows", _ROWS)):
                     query = f"SELECT {columns} FROM {table} WHERE provider = ? ORDER BY rowid"  # noqa: S608  constants

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hermes_core.errors import ConfigError, DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions.records import PROGRAM_SOURCES, Order, SearchHit, as_tuple, sqlite_text
-from hermes_core.sessions.search.protocol import SearchIndex, VectorIndex
+from hermes_core.sessions.search.protocol import MessageIndex, VectorIndex
 from hermes_core.storage.engine import Engine
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class PastSessions:
     def __init__(
         self,
         database: Engine,
-        index: SearchIndex,
+        index: MessageIndex,
         make_vectors: Callable[[Engine], VectorIndex | None] | None,
         clock: Callable[[], float],
         zone: tzinfo | None,
@@ -232,4 +232,4 @@ class PastSessions:
 
         analysis = analyse(sqlite_text(query), now=self._clock(), zone=self._zone)
         with self._database.detecting_damage():
-            return candidates.snippet_of(self._database, analysis, message_id, self._index.is_usable())
+            return candidates.snippet_of(self._database, analysis, message_id)

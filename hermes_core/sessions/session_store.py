@@ -35,7 +35,7 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.schema import MIGRATIONS, REPAIR
 from hermes_core.sessions.search.index import Fts5Index
-from hermes_core.sessions.search.protocol import SearchIndex
+from hermes_core.sessions.search.protocol import MessageIndex
 from hermes_core.sessions.session_meta import SessionMeta
 from hermes_core.sessions.turn_store import LAST_NUMBER, TurnStore
 from hermes_core.storage.engine import Connection, Engine, Reader, Statement
@@ -137,7 +137,7 @@ class SessionStore:
             )
         else:
             self.database = path
-        self.index: SearchIndex = _search_index(self.database)
+        self.index: MessageIndex = _search_index(self.database)
         self._clock = clock
         self.past = PastSessions(self.database, self.index, None if read_only else make_vectors, clock, zone)
         self.turns = TurnStore(self.database, self.index)
@@ -967,7 +967,7 @@ class SessionStore:
         return self.database.retry(write_once, idempotent=False)
 
 
-def _search_index(database: Engine) -> SearchIndex:
+def _search_index(database: Engine) -> MessageIndex:
     """Return the search index of an engine."""
     if isinstance(database, Database):
         return Fts5Index(database)

@@ -37,7 +37,7 @@ from hermes_core.sessions.records import (
     turn_from_row,
 )
 from hermes_core.sessions.schema import MAY_BE_LOWER, REPAIR
-from hermes_core.sessions.search.protocol import SearchIndex
+from hermes_core.sessions.search.protocol import MessageIndex
 from hermes_core.storage.engine import Connection, Engine
 
 TURNS_PER_QUERY = 200
@@ -92,7 +92,7 @@ class TurnContext(Struct, frozen=True):
 class TurnStore:
     """The turns of the sessions of a store, as `SessionStore.turns`. `SessionStore.append_turn` adds one."""
 
-    def __init__(self, database: Engine, index: SearchIndex) -> None:
+    def __init__(self, database: Engine, index: MessageIndex) -> None:
         self._database, self._index = database, index
 
     def context(

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 # Seconds after which another program may take a name whose holder was killed or is suspended.
 LEASE_S = 10.0
 
+# A lease that seems to last longer is from before the clock was set back. Its holder, if it lives, extends it soon.
+LONGEST_LEASE_S = 60.0
+
 SESSION_PREFIX = "session-"
 """Beginning of the names of leases on sessions that a program has open."""
 
@@ -117,7 +120,7 @@ class Heartbeat:
 _TAKE = """
     INSERT INTO leases (name, holder, until) VALUES (:name, :holder, {now} + :seconds)
     ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-        WHERE leases.until < {now} OR leases.holder = excluded.holder
+        WHERE leases.until NOT BETWEEN {now} AND {now} + {longest} OR leases.holder = excluded.holder
     RETURNING name
 """
 _EXTEND = "UPDATE leases SET until = {now} + :seconds WHERE name = :name AND holder = :holder RETURNING name"
@@ -125,25 +128,40 @@ _EXTEND = "UPDATE leases SET until = {now} + :seconds WHERE name = :name AND hol
 _HOLD = "SELECT name FROM leases WHERE name = :name AND holder = :holder{row_lock}"
 _RELEASE = "DELETE FROM leases WHERE name = :name AND holder = :holder RETURNING name"
 # As a range, since an index in byte order finds it.
-_EXPIRED = "DELETE FROM leases WHERE name >= :first AND name < :last AND until < {now} RETURNING name"
-_HAS_EXPIRED = "SELECT 1 FROM leases WHERE name >= :first AND name < :last AND until < {now} LIMIT 1"
-_HOLDERS = "SELECT name, holder, until - {now} AS seconds FROM leases WHERE until >= {now} ORDER BY name"
+_PAST = "FROM leases WHERE name >= :first AND name < :last AND until NOT BETWEEN {now} AND {now} + {longest}"
+_HOLDERS = """
+    SELECT name, holder, until - {now} AS seconds FROM leases WHERE until BETWEEN {now} AND {now} + {longest} ORDER BY name
+"""
+
+
+def lease_sql(database: Engine, sql: str) -> str:
+    """Return a statement about leases with the words of the database, and with the longest time of a lease."""
+    dialect, longest = database.dialect, str(LONGEST_LEASE_S)
+    words = {
+        "now": dialect.now,
+        "longest": longest,
+        "row_lock": dialect.row_lock,
+        "skip_locked": dialect.skip_locked,
+    }
+    for name, word in words.items():
+        sql = sql.replace(f"{{{name}}}", word)
+    return sql
 
 
 def drop_expired(database: Engine, prefix: str) -> list[str]:
     """Delete the leases whose holder has died, and return their names without the prefix. Each is returned only once."""
     values = {"first": prefix, "last": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
-    now = database.dialect.now
-    if database.execute(_HAS_EXPIRED.format(now=now), values).fetchone() is None:
+    past = lease_sql(database, _PAST)
+    if database.execute(f"SELECT 1 {past} LIMIT 1", values).fetchone() is None:
         return []  # as nearly always, and without the lock of a writer
-    (rows,) = database.batch([(_EXPIRED.format(now=now), values)], durable=False)
+    (rows,) = database.batch([(f"DELETE {past} RETURNING name", values)], durable=False)
     return [row["name"].removeprefix(prefix) for row in rows]
 
 
 def lease_holders(database: Engine) -> dict[str, Holder]:
     """Return who holds a lease on a name, by name."""
-    sql = _HOLDERS.format(now=database.dialect.now)
-    return {row["name"]: holder_of(row["holder"], row["seconds"]) for row in database.execute(sql)}
+    rows = database.execute(lease_sql(database, _HOLDERS))
+    return {row["name"]: holder_of(row["holder"], row["seconds"]) for row in rows}
 
 
 class Lease:
@@ -174,8 +192,7 @@ class Lease:
         Raises:
             LockTimeout: The name is another program's now.
         """
-        sql = _HOLD.format(row_lock=self._database.dialect.row_lock)
-        if self._database.execute(sql, self._values).fetchone() is None:
+        if self._database.execute(lease_sql(self._database, _HOLD), self._values).fetchone() is None:
             self.lost = True
             raise LockTimeout(
                 f"another program has taken over {self.name!r}, because this one stood still for more than "
@@ -198,6 +215,5 @@ class Lease:
 
     def _change(self, sql: str) -> bool:
         """Run one of the statements. After a loss of power no lease has a holder, so it need not be on the disk."""
-        statement = sql.format(now=self._database.dialect.now), self._values
-        (rows,) = self._database.batch([statement], durable=False)
+        (rows,) = self._database.batch([(lease_sql(self._database, sql), self._values)], durable=False)
         return bool(rows)

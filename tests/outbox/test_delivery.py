@@ -532,11 +532,11 @@ def test_only_the_holder_of_the_lease_delivers_and_the_next_begins_when_it_gives
     open_manager: OpenManager, hermes_home: HermesHome
 ) -> None:
     provider = Backend()
-    manager = start(open_manager(provider))
     with contextlib.closing(manager_outbox(hermes_home)) as outbox:
         outbox.put("fake", NewRow("sync_turn", "t0", A.id, "{}"))
         other = DeliveryLines(outbox, "fake")
         assert other.next(()) is not None
+        manager = start(open_manager(provider))
         manager.sync_all(make_turn("t1"), A)
         assert not manager.flush(0.2)
         assert provider.taken == []

@@ -28,7 +28,7 @@ from hermes_core.sessions.records import Order, SearchHit, calls_as_text, stored
 from hermes_core.sessions.search.filters import Filters, message_condition
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
-from hermes_core.sessions.search.protocol import Coverage, Likeness, SearchIndex, VectorIndex
+from hermes_core.sessions.search.protocol import Coverage, Likeness, MessageIndex, VectorIndex
 from hermes_core.sessions.search.reader import HIT_COLUMNS, ClosestMessages, IndexReader, IndexRow
 from hermes_core.sessions.search.snippets import best_part, held, snippet
 from hermes_core.storage.engine import Engine
@@ -71,7 +71,7 @@ MIN_COMMON_WORDS = 0.8
 
 
 def search(
-    index: SearchIndex,
+    index: MessageIndex,
     analysis: Analysis,
     filters: Filters,
     *,
@@ -95,7 +95,7 @@ def search(
         filters: Filters of the messages.
         limit: Largest number of messages.
         order: Order of the relevant messages by time; None orders by relevance.
-        newest: Id of the newest message, from `SearchIndex.scope_facts`.
+        newest: Id of the newest message, from `MessageIndex.scope_facts`.
         now: The current time in epoch seconds.
         zone: Time zone of dates in the question.
         vectors: The index for search by meaning; None searches by words only.
@@ -264,21 +264,11 @@ def _relevant(lookup: Lookup, scores: Mapping[Place, float], order: Order) -> li
     return sorted(relevant, key=lookup.holding.__getitem__, reverse=order == "newest")
 
 
-def snippet_of(database: Engine, analysis: Analysis, message_id: int, by_words: bool) -> str:
-    """Return the part of a message that matches the question; "" if the message doesn't exist.
-
-    Args:
-        by_words: False if the search index can't be used, so that the question's words are sought as they are.
-    """
+def snippet_of(database: Engine, analysis: Analysis, message_id: int) -> str:
+    """Return the part of a message that matches the question; "" if the message doesn't exist."""
     sql = "SELECT content, tool_calls FROM messages WHERE id = ? AND position IS NOT NULL"
     row = database.execute(sql, (message_id,)).fetchone()
-    if row is None:
-        return ""
-    return (
-        _snippet(row, [match_of(term) for term in analysis.terms])
-        if by_words
-        else _around_first(row[0], analysis)
-    )
+    return "" if row is None else _snippet(row, [match_of(term) for term in analysis.terms])
 
 
 def _snippet(row: Any, matches: Sequence[Match]) -> str:

@@ -7,14 +7,14 @@ cause syntax errors.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hermes_core.recall.query import named_in
-from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
+from hermes_core.recall.rank import Place
 from hermes_core.sessions.lineage import SOURCES
 from hermes_core.sessions.records import Order
-from hermes_core.sessions.search.filters import Filters, message_condition, session_condition
+from hermes_core.sessions.search.filters import Condition, Filters, session_condition
 from hermes_core.sessions.search.match import (
     Match,
     Phrase,
@@ -25,12 +25,12 @@ from hermes_core.sessions.search.match import (
 )
 from hermes_core.sessions.search.protocol import PROGRESS_KEY
 from hermes_core.sessions.search.reader import (
-    HIT_COLUMNS,
-    MAX_TURN_ROWS,
-    ClosestMessages,
+    ROW,
     CommonMatch,
+    IndexReader,
     IndexRequest,
     IndexRow,
+    Joins,
     Postings,
     ScopeFacts,
     windows_around,
@@ -61,7 +61,7 @@ FTS5 = Syntax(
     condition="m.id IN (SELECT rowid FROM messages_fts WHERE messages_fts MATCH ?)",
 )
 
-_ROW, _COUNTED = "m.session_key, m.position, m.size, m.id", "f.rowid"
+_COUNTED = "f.rowid"
 
 # A range of message ids: the first and the last.
 Span = tuple[int, int]
@@ -81,21 +81,16 @@ _FACTS = f"""
     UNION ALL SELECT 'speaker', name, 0, 0 FROM (SELECT name FROM found WHERE name <> '' LIMIT 2000)
 """
 
-# Ranking reads few columns of many candidates; the others are read only of the few messages that are shown.
-_CANDIDATE_COLUMNS = f"""
-    m.id, m.session_key, m.position, m.content, m.timestamp, m.speaker, coalesce((
-        SELECT substr(rtrim(b.content), -1) IN ('?', '？') FROM messages b
-        WHERE b.session_key = m.session_key AND b.position = m.position - 1
-    ), 0) AS reply, CASE
-        WHEN m.size > {MAX_UNANSWERED_CHARS} THEN ''
-        WHEN m.role = 'assistant' THEN m.content
-        WHEN m.role = 'user' THEN (
-            SELECT CASE b.role WHEN 'assistant' THEN substr(b.content, 1, {MAX_UNANSWERED_CHARS + 1}) ELSE '' END
-            FROM messages b
-            WHERE b.session_key = m.session_key AND b.position BETWEEN m.position + 1 AND m.position + {MAX_TURN_ROWS}
-                AND b.role IN ('user', 'assistant') AND b.content <> '' ORDER BY b.position LIMIT 1)
-    END AS answer, m.role
-"""
+_SESSIONS = (
+    "CROSS JOIN sessions s ON s.key = m.session_key"  # CROSS keeps SQLite from reading the sessions first
+)
+_JOINS = Joins(
+    ids=f"json_each(?) w CROSS JOIN messages m ON m.id = w.value {_SESSIONS}",
+    places=f"""json_each(?) w CROSS JOIN messages m
+        ON m.session_key = w.value >> 32 AND m.position = w.value & 4294967295 {_SESSIONS}""",
+    windows=f"""json_each(?) w CROSS JOIN messages m ON m.session_key = json_extract(w.value, '$[0]')
+        AND m.position BETWEEN json_extract(w.value, '$[1]') AND json_extract(w.value, '$[2]') {_SESSIONS}""",
+)
 
 
 def scope_facts(database: Database, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
@@ -112,23 +107,17 @@ def scope_facts(database: Database, query: str, filters: Filters, sources: Colle
     return ScopeFacts(names, stored, newest if progress is None and tables else None)
 
 
-class Fts5Reader:
-    """A reader of the full-text index, and of messages that pass the filters, for one search.
+class Fts5Reader(IndexReader):
+    """A reader of the full-text index, and of messages that pass the filters, for one search."""
 
-    Attributes:
-        total: Number of messages in the sessions of the filters.
-        passing: The filters, as a condition on messages `m` and sessions `s`.
-    """
+    joins = _JOINS
+    _database: Database
 
     def __init__(
         self, database: Database, filters: Filters, order: Order | None, limit: int, newest: int
     ) -> None:
-        self._database = database
-        self._limit = limit
-        self._direction = "ASC" if order == "oldest" else "DESC"
-        self.passing = self._filters, self._parameters = message_condition(database, filters)
-        # CROSS keeps SQLite from reading the sessions first.
-        self._sessions = "CROSS JOIN sessions s ON s.key = m.session_key" if filters.needs_sessions else ""
+        super().__init__(database, filters, order, limit)
+        self._sessions = _SESSIONS if filters.needs_sessions else ""
         scope = filters.scope()
         condition, parameters = session_condition(database, scope)
         self._scope, self._scope_parameters = "WHERE", [] if not scope.needs_sessions else parameters
@@ -139,17 +128,9 @@ class Fts5Reader:
         self.total = self._counter.total
         self._spans = self._counter.spans(order)
 
-    # ------------------------------------------------------------------ look-ups
-
-    def find(
-        self,
-        requests: Sequence[IndexRequest],
-        spans: Sequence[tuple[float, float]] = (),
-        closest: ClosestMessages | None = None,
+    def _look_up(
+        self, requests: Sequence[IndexRequest], others: Sequence[Condition]
     ) -> tuple[list[Postings], list[IndexRow]]:
-        """Look up conditions, and messages that pass the filters by their time or meaning; see `IndexReader`."""
-        ids = closest.ids if closest is not None else None
-        others = {row[3]: row for row in (*self._between(spans), *self._with_ids(ids or ()))}
         # Counting stops after `limit` + 1 messages. It reads the index alone: reading the places too would take three
         # times as long, and most places of a common term are not needed.
         counted = self._each([(r.match, 0 if r.partial else r.limit + 1) for r in requests], _COUNTED)
@@ -157,16 +138,16 @@ class Fts5Reader:
             r.limit if r.partial or 0 < len(ids) <= r.limit else 0
             for r, ids in zip(requests, counted, strict=True)
         ]
-        rows = self._each([(r.match, limit) for r, limit in zip(requests, limits, strict=True)], _ROW)
+        rows = self._each([(r.match, limit) for r, limit in zip(requests, limits, strict=True)], ROW)
         postings = [
             Postings(row, len(row)) if r.partial or len(ids) <= r.limit else self._common(ids)
             for r, ids, row in zip(requests, counted, rows, strict=True)
         ]
-        return postings, list(others.values())
+        return postings, [row for statements in self._database.read(others) for row in statements]
 
     def newest(self, match: Match, limit: int) -> list[IndexRow]:
         """Return the newest `limit` messages that fulfil a condition, or the oldest."""
-        return self._each([(match, limit)], _ROW)[0]
+        return self._each([(match, limit)], ROW)[0]
 
     def _each(self, wanted: Sequence[tuple[Match, int]], columns: str) -> list[list[Any]]:
         """Return for each condition up to so many of the messages that fulfil it, the newest first, or the oldest.
@@ -211,9 +192,7 @@ class Fts5Reader:
     ) -> tuple[set[Place], list[list[IndexRow]]]:
         """Return the messages whose words count for these places, and which of them fulfil each condition."""
         rows = self._database.execute(
-            """SELECT w.key, m.id, m.session_key, m.position FROM json_each(?) w
-               CROSS JOIN messages m ON m.session_key = json_extract(w.value, '$[0]')
-                   AND m.position BETWEEN json_extract(w.value, '$[1]') AND json_extract(w.value, '$[2]')""",
+            f"SELECT w.key, m.id, m.session_key, m.position FROM {self.joins.windows}",
             (json.dumps(windows_around(places)),),
         )
         near: set[Place] = set()
@@ -247,14 +226,12 @@ class Fts5Reader:
             first, last = min(start for start, _ in spans), max(end for _, end in spans)
             asked = (expression, first, last, json.dumps([i for ids in spans.values() for i in ids]))
         rows = self._database.execute(
-            f"""SELECT m.session_key, m.position, m.size, m.id FROM {source} messages_fts f
+            f"""SELECT {ROW} FROM {source} messages_fts f
                 JOIN messages m ON m.id = f.rowid WHERE messages_fts MATCH ? AND {within}""",
             asked,
         ).fetchall()
         ids = {message_id for span in spans.values() for message_id in span}
         return [row for row in rows if row[3] in ids]  # other sessions' messages lie between those of a span
-
-    # ------------------------------------------------------------------ messages that pass the filters
 
     def fulfilling(self, match: Match, limit: int) -> list[IndexRow]:
         """Return the newest messages that pass the filters and fulfil a condition with any operators."""
@@ -266,7 +243,7 @@ class Fts5Reader:
             source, by = "messages m", "m.id"
             sql, parameters = condition_sql(match, FTS5)
         statement = f"""
-            SELECT m.session_key, m.position, m.size, m.id FROM {source} {self._sessions}
+            SELECT {ROW} FROM {source} {self._sessions}
             WHERE {self._filters} AND {sql} AND {by} BETWEEN ? AND ? ORDER BY {by} {self._direction} LIMIT ?
         """
         rows: list[IndexRow] = []
@@ -276,60 +253,6 @@ class Fts5Reader:
             if len(rows) >= limit:
                 break
         return rows
-
-    def candidates(self, places: Sequence[Place], ids: Iterable[int]) -> list[tuple[Any, ...]]:
-        """Return the rows to rank of the first places that pass the filters, and of messages by id."""
-        rows: dict[int, tuple[Any, ...]] = {}
-        start, step = 0, self._limit
-        while start < len(places) and len(rows) < self._limit:
-            found = self._at(places[start : start + step])
-            rows.update((row[0], row) for row in found[: self._limit - len(rows)])
-            start, step = start + step, 2 * step
-        others = [message_id for message_id in ids if message_id not in rows]
-        sql = f"""
-            SELECT {_CANDIDATE_COLUMNS} FROM json_each(?) w CROSS JOIN messages m ON m.id = w.value
-            WHERE m.state < 2
-        """
-        more = self._database.execute(sql, (json.dumps(others),)).fetchall() if others else []
-        return [*rows.values(), *more]
-
-    def hits(self, ids: Sequence[int]) -> Mapping[int, Any]:
-        """Return what is shown of these candidates by their id."""
-        sql = f"""SELECT {HIT_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
-                  WHERE m.id IN (SELECT value FROM json_each(?)) AND m.state < 2"""
-        return {row["id"]: row for row in self._database.execute(sql, (json.dumps(ids),))}
-
-    def _at(self, places: Sequence[Place]) -> list[tuple[Any, ...]]:
-        sql = f"""
-            SELECT {_CANDIDATE_COLUMNS} FROM json_each(?) w
-            CROSS JOIN messages m ON m.session_key = w.value >> 32 AND m.position = w.value & 0xffffffff
-            {self._sessions} WHERE {self._filters}
-        """
-        packed = json.dumps([key << 32 | position for key, position in places])
-        return self._database.execute(sql, (packed, *self._parameters)).fetchall()
-
-    def _with_ids(self, ids: Sequence[int]) -> list[IndexRow]:
-        """Return the messages with these ids that pass the filters."""
-        if not ids:
-            return []
-        sql = f"""
-            SELECT m.session_key, m.position, m.size, m.id FROM json_each(?) w CROSS JOIN messages m ON m.id = w.value
-            {self._sessions} WHERE {self._filters}
-        """
-        return self._database.execute(sql, (json.dumps(ids), *self._parameters)).fetchall()
-
-    def _between(self, spans: Iterable[tuple[float, float]]) -> list[IndexRow]:
-        """Return messages within spans of time (epoch seconds), for a question that names a time."""
-        rows: dict[int, IndexRow] = {}
-        for start, end in spans:
-            sql = f"""
-                SELECT m.session_key, m.position, m.size, m.id FROM messages m JOIN sessions s ON s.key = m.session_key
-                WHERE {self._filters} AND s.last_active >= ? AND s.started_at < ?
-                    AND m.timestamp >= ? AND m.timestamp < ? ORDER BY m.id DESC LIMIT {self._limit}
-            """
-            found = self._database.execute(sql, (*self._parameters, start, end, start, end))
-            rows.update((row[3], row) for row in found)
-        return list(rows.values())
 
 
 # ---------------------------------------------------------------------- the scope of a search

@@ -8,16 +8,16 @@ SQLite without FTS5 leaves the messages out until one with FTS5 opens the file.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import sqlite3
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import Order
-from hermes_core.sessions.search.protocol import CHANGES_KEY, PROGRESS_KEY
+from hermes_core.sessions.search.protocol import CHANGES_KEY, PROGRESS_KEY, MessageIndex
 from hermes_core.sessions.search.texts import terms_of, terms_of_row
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.sqlite import Database
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 # Rows in one transaction of a rebuild while other processes write: a writer waits for some ten milliseconds only.
 STEP = 200
-
-# Seconds between the steps of a rebuild, so that other processes get the write lock.
-PAUSE_S = 0.002
 
 # Key in `state_meta` while pages of a damaged index are in the file that nothing uses.
 LOST_PAGES_KEY = "search_index_lost_pages"
@@ -57,16 +54,11 @@ _CHECK_SIZES = f"SELECT count(*), max(length(sz)) FROM {TABLE}_docsize"
 IndexedRow = tuple[int, str, str, str]
 
 
-class Fts5Index:
-    """The full-text index of a state.db, as a `SearchIndex`. `resets` counts the calls of `reset` that made it anew."""
+class Fts5Index(MessageIndex):
+    """The full-text index of a state.db, as a `MessageIndex`. `resets` counts the calls of `reset` that made it anew."""
 
-    def __init__(self, database: Database) -> None:
-        self._database, self.resets = database, 0
-        self._may_lack = True  # False after a look that found no unfinished rebuild
-
-    def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  the protocol's
-        """Return no columns: the index is a table of its own."""
-        return {}
+    _database: Database
+    _may_lack = True  # False after a look that found no unfinished rebuild
 
     def add(
         self, connection: Connection, message_ids: Sequence[int], rows: Sequence[Mapping[str, Any]]
@@ -119,10 +111,6 @@ class Fts5Index:
 
         return Fts5Reader(self._database, filters, order, limit, newest)
 
-    def is_usable(self) -> bool:
-        """Return False if the index is missing, or is being built again."""
-        return not self.problem()
-
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
         value, exists = self._database.execute(
@@ -144,59 +132,43 @@ class Fts5Index:
         Each check is a separate transaction, because other processes can't write during a check: half a second for
         100,000 messages.
         """
-        differences = (
-            "SELECT id FROM indexed EXCEPT SELECT id FROM rows",
-            "SELECT id FROM rows EXCEPT SELECT id FROM indexed",
-        )
         if self.problem() == NO_FTS5:
             return [NO_FTS5]
-        faults: list[str] = []
-        for subject in (TABLE, *differences):
-            try:
-                with self._database.transaction() as connection:
-                    if (progress := _progress(connection)) is not None:
-                        done, last = progress
-                        return [
-                            f"the search index was made anew up to message {done} of {last} only: rebuild it"
-                        ]
-                    if subject not in differences:
-                        connection.execute(_CHECK)
-                        connection.execute(_CHECK_SIZES)
-                        continue
-                    (count,) = connection.execute(
-                        f"""WITH rows AS (SELECT id FROM messages WHERE state < 2),
-                                indexed AS (SELECT id FROM {TABLE}_docsize) SELECT count(*) FROM ({subject})"""
-                    ).fetchone()
-                    if count:
-                        faults.append(
-                            f"the search index differs from the messages in {counted(count, 'row')}: rebuild it"
-                        )
-            except DatabaseCorrupt as exc:
-                if subject in differences:
-                    return [str(exc)]
-                faults.append(f"the search index is damaged ({exc.__cause__}): rebuild it")
+        if (unfinished := _progress(self._database)) is not None:
+            return [
+                "the search index was made anew up to message {} of {} only: rebuild it".format(*unfinished)
+            ]
+        if damage := self._damage():
+            return [f"the search index is damaged ({damage}): rebuild it"]
+        faults = []
+        for more, fewer in itertools.permutations(("messages WHERE state < 2", f"{TABLE}_docsize")):
+            with self._database.transaction() as connection:
+                (count,) = connection.execute(
+                    f"SELECT count(*) FROM (SELECT id FROM {more} EXCEPT SELECT id FROM {fewer})"
+                ).fetchone()
+            if count:
+                faults.append(
+                    f"the search index differs from the messages in {counted(count, 'row')}: rebuild it"
+                )
         return faults
 
     def rebuild(self, progress: Callable[[int], None] = lambda _count: None) -> int:
-        """Rebuild the index in short transactions; return the number of indexed messages."""
+        """Make the index anew while other processes write; return the number of indexed messages."""
         lossy = self.is_damaged()
         with self._database.transaction() as connection:
             reset_index(connection, damaged=lossy)
             if not _exists(connection):
                 raise DatabaseUnavailable(NO_FTS5, "use a Python whose SQLite has FTS5")
-        done = 0
-        while True:
-            with self._database.transaction() as connection:
-                progress_now = _progress(connection)
-                if (
-                    progress_now is None
-                ):  # also if another process, which stores messages, indexed the last ones
-                    break
-                done += _index_next(connection, *progress_now)
-            progress(done)
-            time.sleep(PAUSE_S)
+        done = super().rebuild(progress)
         self.free_lost_pages()
         return done
+
+    def _rebuild_next(self, connection: Connection) -> int:
+        connection = cast(sqlite3.Connection, connection)
+        unfinished = _progress(
+            connection
+        )  # None also if another process, which stores messages, indexed the last ones
+        return _index_next(connection, *unfinished) if unfinished is not None else 0
 
     def reset(self, exc: Exception) -> None:
         """Make the index anew if it is damaged, else raise `exc`."""
@@ -243,14 +215,18 @@ class Fts5Index:
             raise exc  # a damaged page: SQLite refuses the rest of this transaction, see `SessionStore.with_index`
 
     def is_damaged(self) -> bool:
-        """Return True if the index has damage that FTS5 finds. It takes half a second for 100,000 messages."""
+        """Return True if the index has damage. It takes half a second for 100,000 messages."""
+        return bool(self._damage())
+
+    def _damage(self) -> str:
+        """Return what FTS5 says of damage in the index; "" if there is none."""
         try:
             with self._database.transaction() as connection:
                 connection.execute(_CHECK)
                 connection.execute(_CHECK_SIZES)
-        except (DatabaseCorrupt, sqlite3.OperationalError):
-            return True
-        return False
+        except (DatabaseCorrupt, sqlite3.OperationalError) as exc:
+            return str(exc.__cause__ or exc)
+        return ""
 
     def _can_be_read(self) -> bool:
         """Return True if the index can be read."""

@@ -6,6 +6,8 @@ An engine may store the vectors of the messages; the index of meaning makes and 
 from __future__ import annotations
 
 import contextlib
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 # Key in `state_meta` during a rebuild in steps: the last message id that is indexed again, and on SQLite the last id to
 # index.
 PROGRESS_KEY = "search_index_rebuilt_to"
+
+# Seconds between the steps of a rebuild, so that other processes get the write lock.
+PAUSE_S = 0.002
 
 # Key in `state_meta` of the last message that has a vector, completed by the name of the model: vectors of another
 # model can't be compared, so each model begins with the first message.
@@ -59,54 +64,74 @@ HAS_TEXT = f"""
 """
 
 
-class SearchIndex(Protocol):
-    """The index over the words of stored messages. It changes in the transaction that changes the messages.
+class MessageIndex(ABC):
+    """The index over the terms of stored messages. It changes in the transaction that changes the messages.
 
     Attributes:
         resets: Number of calls of `reset` that made the index anew.
     """
 
-    resets: int
+    resets = 0
 
-    def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def __init__(self, database: Engine) -> None:
+        self._database = database
+
+    def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  an engine may need none
         """Return further columns for the row of a new message, made from its columns. No text raises an error."""
+        return {}
 
-    def add(
+    def add(  # noqa: B027  an engine may have all in the rows
         self, connection: Connection, message_ids: Sequence[int], rows: Sequence[Mapping[str, Any]]
     ) -> None:
         """Add new messages to the index, after their rows are stored. `rows` are their columns."""
 
+    @abstractmethod
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
         """Remove the messages that fulfil an SQL condition and their vectors, before their rows are deleted or hidden."""
 
-    def change_owner(self, connection: Connection) -> None:
+    def change_owner(self, connection: Connection) -> None:  # noqa: B027  an engine may have triggers
         """Regard that stored messages have another owner now."""
 
+    @abstractmethod
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
         """Return whom a question names, which of these sources are stored, and the newest message."""
 
+    @abstractmethod
     def reader(self, filters: Filters, order: Order | None, limit: int, newest: int) -> IndexReader:
         """Return a reader for one search that ranks at most `limit` messages; `newest` is that of `scope_facts`."""
 
-    def is_usable(self) -> bool:
-        """Return False if a search has to read the messages instead."""
-
+    @abstractmethod
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
 
+    @abstractmethod
     def check(self) -> list[str]:
         """Compare the index with the messages; return a line for each damage and each difference."""
 
-    def rebuild(self, progress: Callable[[int], None] = ...) -> int:
+    def rebuild(self, progress: Callable[[int], None] = lambda _count: None) -> int:
         """Make the index anew while other processes write; return the number of indexed messages.
 
-        `progress` gets the number of messages so far.
+        A rebuild that was interrupted goes on where it stopped. `progress` gets the number of messages so far.
         """
+        done = 0
+        while True:
+            with self._database.transaction() as connection:
+                count = self._rebuild_next(connection)
+            if not count:
+                return done
+            done += count
+            progress(done)
+            time.sleep(PAUSE_S)
+
+    @abstractmethod
+    def _rebuild_next(self, connection: Connection) -> int:
+        """Index the next messages of a rebuild; return their number. Without any, the rebuild has ended."""
 
     def reset(self, exc: Exception) -> None:
         """Make the index anew, a part with each further message, if it is damaged; else raise `exc`."""
+        raise exc
 
-    def free_lost_pages(self) -> None:
+    def free_lost_pages(self) -> None:  # noqa: B027  a server reuses them
         """Free the space of an index that was too damaged to be dropped."""
 
 
@@ -239,7 +264,7 @@ class VectorIndex(Protocol):
 class SearchEngine(Engine, Protocol):
     """An engine of an extension, with its own index of words, and vectors if it stores them."""
 
-    def search_index(self) -> SearchIndex:
+    def search_index(self) -> MessageIndex:
         """Return the search index of this database."""
 
     def count_notes(self) -> dict[str, int]:

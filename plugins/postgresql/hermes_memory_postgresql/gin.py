@@ -7,24 +7,28 @@ that its cost does not grow with the store. Each method of the reader is one rou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from hermes_core.recall.query import named_in
-from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
+from hermes_core.recall.rank import Place
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.filters import Condition, Filters, message_condition, session_condition
 from hermes_core.sessions.search.match import Match, condition_sql, expression_of
-from hermes_core.sessions.search.protocol import PROGRESS_KEY
+from hermes_core.sessions.search.protocol import PROGRESS_KEY, MessageIndex
 from hermes_core.sessions.search.reader import (
-    MAX_TURN_ROWS,
-    ClosestMessages,
+    CANDIDATE_COLUMNS,
+    ROW,
+    SHOWN_COLUMNS,
     CommonMatch,
+    IndexReader,
     IndexRequest,
     IndexRow,
+    Joins,
     Postings,
     ScopeFacts,
     windows_around,
@@ -34,50 +38,32 @@ from hermes_core.storage.engine import Connection, Engine
 from hermes_memory_postgresql.schema import CUT_KEY, MESSAGES_PER_BUCKET
 from hermes_memory_postgresql.tsvector import TSQUERY, vector_of
 
-# Places that are read at once, times the number of rows to rank: some do not pass the filters.
-PLACES_PER_ROW = 4
-
 # Messages in one step of a rebuild, and messages whose words a check compares.
 STEP = 500
 SAMPLE = 500
 
-_ROW = "m.session_key, m.position, m.size, m.id"
-_CANDIDATE_COLUMNS = f"""
-    m.id, m.session_key, m.position, m.content, m.timestamp, m.speaker, coalesce((
-        SELECT right(rtrim(b.content), 1) IN ('?', '？') FROM messages b
-        WHERE b.session_key = m.session_key AND b.position = m.position - 1
-    ), false) AS reply, CASE
-        WHEN m.size > {MAX_UNANSWERED_CHARS} THEN ''
-        WHEN m.role = 'assistant' THEN m.content
-        WHEN m.role = 'user' THEN (
-            SELECT CASE b.role WHEN 'assistant' THEN substr(b.content, 1, {MAX_UNANSWERED_CHARS + 1}) ELSE '' END
-            FROM messages b
-            WHERE b.session_key = m.session_key AND b.position BETWEEN m.position + 1 AND m.position + {MAX_TURN_ROWS}
-                AND b.role IN ('user', 'assistant') AND b.content <> '' ORDER BY b.position LIMIT 1)
-    END AS answer, m.role
-"""
-_COUNT_OF_CANDIDATE_COLUMNS = 9
-_HIT_COLUMNS = """
-    m.ref, m.tool_name, CASE m.content WHEN '' THEN m.tool_calls ELSE '' END AS tool_calls, m.origin,
-    s.id AS session_id, s.source, s.model, s.title, s.started_at
-"""
+_SESSIONS = "JOIN sessions s ON s.key = m.session_key"
+
 # OFFSET 0 makes the planner seek each message of a list `w`; otherwise it may read the whole table instead.
-_EACH_MESSAGE = "CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = w.id OFFSET 0) m"
+_EACH_MESSAGE = "CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = w.value OFFSET 0) m"
+_NUMBERS = """(SELECT value::bigint, key FROM json_array_elements_text(?::json) WITH ORDINALITY AS e (value, key)) w"""
+_JOINS = Joins(
+    ids=f"{_NUMBERS} {_EACH_MESSAGE} {_SESSIONS}",
+    places=f"""{_NUMBERS} CROSS JOIN LATERAL (SELECT * FROM messages
+        WHERE session_key = w.value >> 32 AND position = w.value & 4294967295 OFFSET 0) m {_SESSIONS}""",
+    windows=f"""json_array_elements(?::json) AS w (value) CROSS JOIN LATERAL (SELECT * FROM messages
+        WHERE session_key = (w.value ->> 0)::bigint
+            AND position BETWEEN (w.value ->> 1)::bigint AND (w.value ->> 2)::bigint OFFSET 0) m {_SESSIONS}""",
+)
 _TEXT_COLUMNS = "m.id, m.content, m.tool_name, m.tool_calls"
 _OTHER_VECTORS = "m.id = x.id AND m.terms IS DISTINCT FROM x.terms::tsvector"
 _VECTORS = "unnest(?::bigint[], ?::text[]) AS x (id, terms)"
 
 
-class GinIndex:
+class GinIndex(MessageIndex):
     """The search index of the messages of one home on a PostgreSQL server."""
 
-    resets = 0
-
-    def __init__(self, database: Engine) -> None:
-        self._database = database
-        self._is_current = False
-
-    # ------------------------------------------------------------------ searching
+    _is_current = False
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
         """Return whom a question names, and which of these sources the owner has."""
@@ -124,8 +110,6 @@ class GinIndex:
         """Return a reader for one search that ranks at most `limit` messages."""
         return GinReader(self._database, filters, order, limit)
 
-    # ------------------------------------------------------------------ maintenance
-
     def columns(self, values: Mapping[str, Any]) -> dict[str, str | None]:
         """Return the column of the index for the values of a message, which is stored with it.
 
@@ -133,11 +117,6 @@ class GinIndex:
         """
         terms = terms_of_row(values)
         return {"terms": None if terms is None else vector_of(terms)}
-
-    def add(
-        self, connection: Connection, message_ids: Sequence[int], rows: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Do nothing: a message is stored together with its terms."""
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
         """Remove the messages that fulfil an SQL condition from the index, and their vectors."""
@@ -149,13 +128,6 @@ class GinIndex:
                 ) DELETE FROM vectors v USING hidden WHERE v.message_id = hidden.id""",
             parameters,
         )
-
-    def change_owner(self, connection: Connection) -> None:
-        """Do nothing: triggers change the owner of messages and vectors."""
-
-    def is_usable(self) -> bool:
-        """Return True: the server keeps the index whole."""
-        return True
 
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
@@ -176,7 +148,7 @@ class GinIndex:
         half = SAMPLE // 2
         rows = self._database.execute(
             f"""WITH newest AS (SELECT coalesce(max(id), 0) AS id FROM messages), w AS (
-                    SELECT n.id - step AS id FROM newest n CROSS JOIN generate_series(0, {half}) AS step
+                    SELECT n.id - step AS value FROM newest n CROSS JOIN generate_series(0, {half}) AS step
                     UNION SELECT n.id * step / {half} FROM newest n CROSS JOIN generate_series(1, {half}) AS step)
                 SELECT {_TEXT_COLUMNS} FROM w {_EACH_MESSAGE} WHERE m.state < 2"""
         ).fetchall()
@@ -191,29 +163,7 @@ class GinIndex:
             )
         return faults
 
-    def rebuild(self, progress: Callable[[int], None] = lambda _count: None) -> int:
-        """Cut the terms of all messages again, in short transactions; return the number of indexed messages.
-
-        A rebuild that was interrupted goes on where it stopped. `progress` gets the number of messages so far.
-        """
-        done = 0
-        while True:
-            with self._database.transaction() as connection:
-                count = self._rebuild_next(connection)
-            if not count:
-                return done
-            done += count
-            progress(done)
-
-    def reset(self, exc: Exception) -> None:
-        """Raise `exc`: damage of an index is repaired on the server, by REINDEX."""
-        raise exc
-
-    def free_lost_pages(self) -> None:
-        """Do nothing: the server reuses pages itself."""
-
     def _rebuild_next(self, connection: Connection) -> int:
-        """Cut the terms of the next messages; return their number. Without any, the rebuild has ended."""
         row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (PROGRESS_KEY,)).fetchone()
         # Locked, because a message that is hidden meanwhile must not come back into the index.
         rows = connection.execute(
@@ -245,44 +195,32 @@ def _set_meta(connection: Connection, key: str, value: str) -> None:
     )
 
 
-class GinReader:
-    """A reader of the GIN index, and of messages that pass the filters, for one search.
+class GinReader(IndexReader):
+    """A reader of the GIN index, and of messages that pass the filters, for one search."""
 
-    Attributes:
-        total: Number of messages in the sessions of the filters; known after the first look-up.
-        passing: The filters, as a condition on messages `m` and sessions `s`.
-    """
+    joins = _JOINS
+    # All that may be shown is read together with the candidates, in one round trip.
+    candidate_columns = f"{CANDIDATE_COLUMNS}, {SHOWN_COLUMNS}"
+    places_per_row = 4
 
     def __init__(self, database: Engine, filters: Filters, order: Order | None, limit: int) -> None:
-        self._database = database
-        self._limit = limit
-        self._oldest_first = order == "oldest"
-        self._direction = "ASC" if self._oldest_first else "DESC"
-        self.total = 0
-        self.passing = message_condition(database, filters)
+        super().__init__(database, filters, order, limit)
         # The owner stands in front of each index, so it is not compared through the session again.
         self._owner = filters.user
-        self._filters, self._parameters = message_condition(database, replace(filters, user=None))
         scope = replace(filters.scope(), user=None)
         condition, parameters = session_condition(database, scope)
         self._scope: Condition = (f"AND {condition}", parameters) if scope.needs_sessions else ("", [])
-        self._scope_join = "JOIN sessions s ON s.key = m.session_key" if scope.needs_sessions else ""
+        self._scope_join = _SESSIONS if scope.needs_sessions else ""
+        self._without_owner = message_condition(database, replace(filters, user=None))
         whole_scope = filters.scope()
         self._named = bool(whole_scope.sources or whole_scope.sessions or whole_scope.user is not None)
         self._session_scope = session_condition(database, whole_scope)
         # The newest messages of common conditions, which `find` has read to count them.
         self._common: dict[Match, list[IndexRow]] = {}
-        self._rows: dict[int, Any] = {}
 
-    # ------------------------------------------------------------------ look-ups
-
-    def find(
-        self,
-        requests: Sequence[IndexRequest],
-        spans: Sequence[tuple[float, float]] = (),
-        closest: ClosestMessages | None = None,
+    def _look_up(
+        self, requests: Sequence[IndexRequest], others: Sequence[Condition]
     ) -> tuple[list[Postings], list[IndexRow]]:
-        """Look up conditions, and messages that pass the filters by their time or meaning; see `IndexReader`."""
         statements = [self._scope_statement()]
         queries = {
             number: query
@@ -292,9 +230,7 @@ class GinReader:
         if queries:
             statements.append(self._postings_statement(queries, requests))
         other = len(requests)
-        statements += [self._between_statement(other, span) for span in spans]
-        if closest is not None and closest.ids:
-            statements.append(self._ids_statement(other, closest.ids))
+        statements += [(f"SELECT {other}, x.*, 0::bigint FROM ({sql}) x", values) for sql, values in others]
         sql = " UNION ALL ".join(f"({statement})" for statement, _ in statements)
         rows = self._database.execute(sql, [value for _, values in statements for value in values]).fetchall()
         found: list[list[tuple[int, ...]]] = [[] for _ in range(len(requests) + 1)]
@@ -307,10 +243,7 @@ class GinReader:
         postings = [
             self._postings(request, hits, size) for request, hits in zip(requests, found[:-1], strict=True)
         ]
-        others = [_index_row(row) for row in found[-1]]
-        if closest is not None and closest.ids is None:
-            others += closest.rows()
-        return postings, list({row[3]: row for row in others}.values())
+        return postings, [_index_row(row) for row in found[-1]]
 
     def _postings(self, request: IndexRequest, hits: Sequence[tuple[int, ...]], size: int) -> Postings:
         hits = sorted(hits, key=lambda hit: hit[3], reverse=not self._oldest_first)
@@ -351,7 +284,7 @@ class GinReader:
         limits = [requests[number].limit + (not requests[number].partial) for number in queries]
         condition, parameters = self._scope
         inner = self._bucketed(
-            f"{_ROW}, {self._ordinal}", self._scope_join, f"m.terms @@ t.query::tsquery {condition}"
+            f"{ROW}, {self._ordinal}", self._scope_join, f"m.terms @@ t.query::tsquery {condition}"
         )
         return (
             f"""SELECT t.number, x.* FROM unnest(?::bigint[], ?::text[], ?::bigint[]) AS t (number, query, most)
@@ -392,47 +325,38 @@ class GinReader:
         self, places: Collection[Place], matches: Sequence[CommonMatch]
     ) -> tuple[set[Place], list[list[IndexRow]]]:
         """Return the messages whose words count for these places, and which of them fulfil each condition."""
-        windows = windows_around(places)
-        rows = self._with_matches(
-            "unnest(?::bigint[], ?::bigint[], ?::bigint[]) AS w (key, first, last)"
-            " CROSS JOIN LATERAL (SELECT * FROM messages"
-            " WHERE session_key = w.key AND position BETWEEN w.first AND w.last OFFSET 0) m",
-            [list(column) for column in zip(*windows, strict=True)] or [[], [], []],
-            matches,
-        )
+        rows = self._with_matches(self.joins.windows, windows_around(places), matches)
         return {(row[0], row[1]) for row in rows}, _by_match(rows, matches)
 
     def among(self, rows: Sequence[IndexRow], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
         """Return for each condition which of these messages fulfil it."""
-        source = f"unnest(?::bigint[]) AS w (id) {_EACH_MESSAGE}"
-        return _by_match(self._with_matches(source, [[row[3] for row in rows]], matches), matches)
+        found = self._with_matches(self.joins.ids, [row[3] for row in rows], matches)
+        return _by_match(found, matches)
 
     def _with_matches(
-        self, source: str, parameters: Sequence[Any], matches: Sequence[CommonMatch]
+        self, source: str, elements: Sequence[Any], matches: Sequence[CommonMatch]
     ) -> list[Any]:
         """Return rows of messages, with a truth for each condition behind the columns of `IndexRow`."""
-        columns, queries = [_ROW], []
+        columns, queries = [ROW], []
         for common in matches:
             condition, of_condition = condition_sql(common.match, TSQUERY)
             columns.append(f"coalesce({condition}, false)")
             queries += of_condition
         sql = f"SELECT {', '.join(columns)} FROM {source}"
-        return self._database.execute(sql, (*queries, *parameters)).fetchall()
-
-    # ------------------------------------------------------------------ messages that pass the filters
+        return self._database.execute(sql, (*queries, json.dumps(elements))).fetchall()
 
     def fulfilling(self, match: Match, limit: int) -> list[IndexRow]:
         """Return the newest messages that pass the filters and fulfil a condition with any operators."""
         condition, parameters = condition_sql(match, TSQUERY)
         inner = self._bucketed(
-            f"{_ROW}, 0::bigint",
-            "JOIN sessions s ON s.key = m.session_key",
-            f"{self._filters} AND {condition}",
+            f"{ROW}, 0::bigint",
+            _SESSIONS,
+            f"{self._without_owner[0]} AND {condition}",
         )
         scope, of_scope = self._scope_statement()
         rows = self._database.execute(
             f"({scope}) UNION ALL (SELECT 0, x.* FROM ({inner[0]} LIMIT ?) x)",
-            (*of_scope, *inner[1], *self._parameters, *parameters, limit),
+            (*of_scope, *inner[1], *self._without_owner[1], *parameters, limit),
         ).fetchall()
         found = []
         for number, *row in rows:
@@ -442,71 +366,11 @@ class GinReader:
                 found.append(_index_row(row))
         return sorted(found, key=lambda row: row[3], reverse=not self._oldest_first)
 
-    def candidates(self, places: Sequence[Place], ids: Iterable[int]) -> list[tuple[Any, ...]]:
-        """Return the rows to rank of the first places that pass the filters, and of messages by id."""
-        best: dict[int, Any] = {}
-        others: dict[int, Any] = {}
-        asked = list(ids)
-        start, step = 0, PLACES_PER_ROW * self._limit
-        while True:
-            part = places[start : start + step]
-            for row in self._read_candidates(part, self._limit - len(best), asked):
-                (best if row["at"] else others).setdefault(row["id"], row)
-            start, step, asked = start + step, 4 * step, []
-            if start >= len(places) or len(best) >= self._limit:
-                break
-        self._rows = {**others, **best}
-        rows = [*best.values(), *(row for message_id, row in others.items() if message_id not in best)]
-        return [row[:_COUNT_OF_CANDIDATE_COLUMNS] for row in rows]
-
-    def _read_candidates(self, places: Sequence[Place], limit: int, ids: Sequence[int]) -> list[Any]:
-        return self._database.execute(
-            f"""WITH chosen AS (
-                    (SELECT m.id, w.at
-                    FROM unnest(?::bigint[], ?::bigint[]) WITH ORDINALITY AS w (key, position, at)
-                    CROSS JOIN LATERAL (
-                        SELECT * FROM messages WHERE session_key = w.key AND position = w.position OFFSET 0
-                    ) m
-                    JOIN sessions s ON s.key = m.session_key
-                    WHERE {self._filters} ORDER BY w.at LIMIT ?)
-                    UNION ALL SELECT x.id, 0 FROM unnest(?::bigint[]) AS x (id)
-                )
-                SELECT {_CANDIDATE_COLUMNS}, {_HIT_COLUMNS}, w.at FROM chosen w
-                {_EACH_MESSAGE} JOIN sessions s ON s.key = m.session_key
-                WHERE m.state < 2 ORDER BY w.at""",
-            (
-                [key for key, _ in places],
-                [position for _, position in places],
-                *self._parameters,
-                limit,
-                list(ids),
-            ),
-        ).fetchall()
-
     def hits(self, ids: Sequence[int]) -> Mapping[int, Any]:
         """Return what is shown of these candidates by their id; they were read together with the candidates."""
-        return {message_id: self._rows[message_id] for message_id in ids if message_id in self._rows}
-
-    def _between_statement(self, number: int, span: tuple[float, float]) -> Condition:
-        """Return the statement for messages within a span of time, which a question names."""
-        start, end = span
-        owned, of_owner = ("AND s.user = ?", [self._owner]) if self._owner is not None else ("", [])
-        return (
-            f"""SELECT {number}, x.* FROM (
-                    SELECT {_ROW}, 0::bigint FROM messages m JOIN sessions s ON s.key = m.session_key
-                    WHERE {self._filters} {owned} AND s.last_active >= ? AND s.started_at < ?
-                        AND m.timestamp >= ? AND m.timestamp < ? OFFSET 0
-                ) x ORDER BY x.id DESC LIMIT {self._limit}""",
-            [*self._parameters, *of_owner, start, end, start, end],
-        )
-
-    def _ids_statement(self, number: int, ids: Sequence[int]) -> Condition:
-        owned, of_owner = ("AND s.user = ?", [self._owner]) if self._owner is not None else ("", [])
-        return (
-            f"""SELECT {number}, {_ROW}, 0::bigint FROM unnest(?::bigint[]) AS w (id)
-                {_EACH_MESSAGE} JOIN sessions s ON s.key = m.session_key WHERE {self._filters} {owned}""",
-            [list(ids), *self._parameters, *of_owner],
-        )
+        return {
+            message_id: self._candidates[message_id] for message_id in ids if message_id in self._candidates
+        }
 
 
 def _index_row(row: Sequence[int]) -> IndexRow:
