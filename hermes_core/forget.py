@@ -17,7 +17,6 @@ from hermes_core.errors import SessionError
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
 from hermes_core.sessions import maintenance
-from hermes_core.sessions.home_store import place_of
 
 
 class ForgetReport(Struct, frozen=True):
@@ -72,7 +71,6 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         memory.sessions.database,
         structs.replace(memory.curated.settings, per_user=True, enabled=TARGETS),
         NoteHooks(on_write=memory.manager.on_memory_write, provider=lambda: memory.selected),
-        place=place_of(memory.home, memory.config),
     ).of(speaker)
     folders = [path for path in memory.home.path.glob(f"*/users/{file_name_of(user)}") if path.is_dir()]
     count = sum(len(own.entries(target)) for target in TARGETS if _is_of_user(own, target))

@@ -42,7 +42,7 @@ from hermes_core.manager.plugins import vet_observer
 from hermes_core.origins import OriginLedger
 from hermes_core.outbox.recovery import outbox_of_home
 from hermes_core.problems import ProblemLog
-from hermes_core.sessions.home_store import open_sessions, place_of
+from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.inventory import STATE_DB, Inventory
@@ -183,7 +183,6 @@ class Memory(MemoryTurns):
                 lambda: self._external if self._taken else self.selected,
             ),
             project=_repository(config, folder),
-            place=place_of(home, config),
             lost_at=self.inventory.accepted(STATE_DB),
         )
         self.loaded: dict[str, LoadedProvider] = {}

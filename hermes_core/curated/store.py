@@ -13,6 +13,7 @@ import copy
 import json
 import logging
 import random
+import socket
 import threading
 import time
 import uuid
@@ -204,7 +205,6 @@ class Notes:
         database: The database of the home, which the caller closes.
         scan: Threat scan of entries; default: `safety.scan.first_threat` without the texts that a person allowed.
         project: The repository of the working folder, whose PROJECT.md the person at home has; None for none.
-        place: This machine and home as `HOST:PATH`, if other machines use the database too.
         lock_timeout: Seconds in which a change is planned anew that others keep changing.
         lost_at: Time in epoch seconds at which a person accepted the loss of the database. Views that are older come
             back as data, since nobody knows any more where their entries came from.
@@ -222,7 +222,6 @@ class Notes:
         *,
         scan: Scan | None = None,
         project: Repository | None = None,
-        place: str = "",
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
         lost_at: float = 0.0,
@@ -233,10 +232,13 @@ class Notes:
                 raise ConfigError(
                     f"{LIMIT_SETTING[target]} is {limit!r}", "give a number of characters above 0"
                 )
-        self._database, self._rows = database, NoteRows(database, clock, place)
+        # Machines that share a database have views of their own, and folders of repositories.
+        machine = socket.gethostname() if database.shared else ""
+        self._database = database
+        self._rows = NoteRows(database, clock, f"{machine}:{home.path}" if machine else "")
         self.changes = NoteHistory(database, clock)
         self._places = NotePlaces(home, self._rows)
-        self._project_keys = ProjectKeys(database, home.memories / "projects", place.partition(":")[0])
+        self._project_keys = ProjectKeys(database, home.memories / "projects", machine)
         self._clock, self._lock_timeout, self._lost_at = clock, lock_timeout, lost_at
         # Settings and files stay the same, so that the turns of one user share an object.
         self._of_owners: OrderedDict[str, Notes] = OrderedDict()

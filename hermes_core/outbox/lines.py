@@ -230,7 +230,7 @@ class DeliveryLines:
     def _take(self, skip: Collection[str]) -> tuple[str, int, int] | None:
         """Take a line; return its session, its failed tries, and the row that a dead holder was sending, 0 for none."""
         provider, holder = self._provider, self._holder
-        skipped, sessions = self._database.among("l.session_id", skip)
+        skipped, sessions = self._database.dialect.among("l.session_id", skip)
         alone, others = ("", ()) if self._database.shared else (_ALONE, (provider, holder))
         sql = _TAKE.replace("{alone}", alone).replace("{skipped}", skipped)
         values = (holder, self._lease, provider, provider, holder, *sessions, *others)
@@ -249,7 +249,7 @@ class DeliveryLines:
     def _extend(self) -> bool:
         # Only those: a line that could not be given back in an outage is free when its lease has ended.
         if (sessions := list(self._tries)) and self._outbox.exists:
-            condition, values = self._database.among("session_id", sessions)
+            condition, values = self._database.dialect.among("session_id", sessions)
             sql = _EXTEND.replace("{sessions}", condition)
             self._change((sql, (self._lease, self._provider, self._holder, *values)))
         return True

@@ -218,11 +218,7 @@ class Outbox:
         return self.database.exists
 
     def close(self) -> None:
-        """Close the database.
-
-        If most of the file is free, as after an outage, give the space back to the system first.
-        """
-        self.database.give_back()
+        """Close the database."""
         self.database.close()
 
     # --------------------------------------------------------------------- add
@@ -301,7 +297,7 @@ class Outbox:
             session_id: Only a row of this session, if it is given.
             skip_sessions: Sessions whose rows are passed over.
         """
-        condition, values = self.database.among("session_id", skip_sessions)
+        condition, values = self.database.dialect.among("session_id", skip_sessions)
         condition = f"NOT ({condition})"
         if session_id is not None:
             condition, values = "session_id = ?", (session_id,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -142,9 +141,4 @@ def open_notes(home: HermesHome) -> Iterator[Notes]:
         if config.storage.url:
             # Else a server that is down would pass for notes of which each one is damaged.
             sessions.database.execute("SELECT 1")
-        yield Notes(home, sessions.database, NoteSettings.of(home, config), place=place_of(home, config))
-
-
-def place_of(home: HermesHome, config: Config) -> str:
-    """Return the name of this machine and home, if other machines may use the database too; else ""."""
-    return f"{socket.gethostname()}:{home.path}" if config.storage.url else ""
+        yield Notes(home, sessions.database, NoteSettings.of(home, config))

@@ -241,7 +241,7 @@ def list_conversations(
         conditions.append(f"s.id NOT IN ({_MARKS})")
         # With so many conditions SQLite would read and sort all sessions, instead of an index in order up to the limit.
         by = "sessions_by_activity" if user is None else "sessions_by_user"
-        table = f"sessions s {database.index_hint(by)}"
+        table = f"sessions s {database.dialect.indexed_by.format(by)}"
     if archived or user is None or not (sources or exclude_sources):
         for column, wanted, names in (("source", "IN", sources), ("source", "NOT IN", exclude_sources)):
             if names:
@@ -255,7 +255,7 @@ def list_conversations(
         for name in dict.fromkeys(map(sqlite_text, chosen)):
             rows += _listed(
                 database,
-                f"sessions s {database.index_hint('sessions_by_source_user')}",
+                f"sessions s {database.dialect.indexed_by.format('sessions_by_source_user')}",
                 [*conditions, "s.source = ?"],
                 [*parameters, name],
                 limit + offset,
@@ -358,7 +358,7 @@ def session_key(connection: Reader, session_id: str, lock: str = "") -> int:
     """Return the row key of a session. Raise `SessionError` if the session doesn't exist.
 
     Args:
-        lock: `Engine.row_lock`, to let other writers of the session wait until the transaction ends.
+        lock: `Dialect.row_lock`, to let other writers of the session wait until the transaction ends.
     """
     row = connection.execute(
         f"SELECT key FROM sessions WHERE id = ?{lock}", (sqlite_text(session_id),)

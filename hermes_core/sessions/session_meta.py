@@ -88,7 +88,9 @@ class SessionMeta:
 
         def write() -> None:
             with self._database.transaction() as connection:
-                query = f"SELECT s.title, s.user FROM sessions s WHERE s.id = ?{self._database.row_lock}"
+                query = (
+                    f"SELECT s.title, s.user FROM sessions s WHERE s.id = ?{self._database.dialect.row_lock}"
+                )
                 row = connection.execute(query, (session_id,)).fetchone()
                 if row is not None and not row["title"]:
                     lineage.set_free_title(connection, session_id, title, row["user"])

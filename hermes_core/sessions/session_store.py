@@ -273,7 +273,7 @@ class SessionStore:
         user = fields["user"]
         with self.transaction() as connection:
             row = connection.execute(
-                f"SELECT {ID_COLUMNS}, s.title FROM sessions s WHERE s.id = ?{self.database.row_lock}",
+                f"SELECT {ID_COLUMNS}, s.title FROM sessions s WHERE s.id = ?{self.database.dialect.row_lock}",
                 (session_id,),
             ).fetchone()
             if row is None:
@@ -459,7 +459,7 @@ class SessionStore:
         """
         deleted_turns: list[str] = []
         with self.transaction() as connection:
-            session_key(connection, session_id, self.database.row_lock)
+            session_key(connection, session_id, self.database.dialect.row_lock)
             for doomed in lineage.delegated(connection, session_id):
                 key = session_key(connection, doomed)
                 deleted_turns += _turn_ids(connection, "session_key = ?", (key,))
@@ -680,12 +680,12 @@ class SessionStore:
         """
         session_id = sqlite_text(session_id)
         refs = [ref for message in messages if (ref := sqlite_text(str(message.get("ref") or "")))]
-        condition, values = self.database.among("ref", refs)
+        condition, values = self.database.dialect.among("ref", refs)
         in_session = "session_key = (SELECT key FROM sessions WHERE id = ?)"
         position = f"SELECT coalesce(max(position), -1) + 1 FROM messages WHERE {in_session}"
         # A statement of its own: a server reads what else the statement with the lock reads before it has the lock.
         statements: list[Statement] = [
-            (f"SELECT key FROM sessions WHERE id = ?{self.database.row_lock}", (session_id,)),
+            (f"SELECT key FROM sessions WHERE id = ?{self.database.dialect.row_lock}", (session_id,)),
         ]
         if turn_id:
             # Messages that were stored before the turn ended have the turn's id, a colon and a number as `ref`. The
@@ -876,7 +876,7 @@ class SessionStore:
         session.
         """
         with self.transaction() as connection:
-            key = session_key(connection, session_id, self.database.row_lock)
+            key = session_key(connection, session_id, self.database.dialect.row_lock)
             position = position_of(connection, key, message_id)
             if position is None:
                 raise SessionError(
@@ -928,7 +928,7 @@ class SessionStore:
         Args:
             sources: Only sessions of these sources; default: all.
         """
-        condition, parameters = self.database.among("s.source", sources)
+        condition, parameters = self.database.dialect.among("s.source", sources)
         of_sources = f"AND {condition}" if sources else ""
         rows = self.database.execute(
             f"""SELECT {records.SESSION_COLUMNS} FROM sessions s

@@ -251,7 +251,9 @@ class TurnStore:
     def withdraw(self, session_id: str, message_id: int) -> None:
         """Hide one message of an incomplete turn, because the turn continues in another session."""
         with self._database.transaction() as connection:
-            self._hide(connection, session_key(connection, session_id, self._database.row_lock), message_id)
+            self._hide(
+                connection, session_key(connection, session_id, self._database.dialect.row_lock), message_id
+            )
 
     def delete_copy(self, session_id: str, ref: str) -> None:
         """Delete the copy, made by a compression, of the message with this `ref`; do nothing if there is no copy.
@@ -259,7 +261,7 @@ class TurnStore:
         The caller stores the message itself in the session.
         """
         with self._database.transaction() as connection:
-            key = session_key(connection, session_id, self._database.row_lock)
+            key = session_key(connection, session_id, self._database.dialect.row_lock)
             row = connection.execute(
                 "SELECT id FROM messages WHERE session_key = ? AND ref = ? AND state = ?",
                 (key, sqlite_text(ref), State.COPIED),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
@@ -80,12 +81,22 @@ class Dialect(Struct, frozen=True):
             ends. "" for an engine with only one writer.
         skip_locked: As `row_lock`, but rows that another transaction has locked are left out.
         position: Name of the function that returns the place of a text in another one.
+        any_of: Condition that a column, `{}`, has one of the values of a list, which is JSON if the word says so.
+        indexed_by: What stands after a table's name so that a statement walks the index `{}`; "" without such a hint.
     """
 
     now: str
     row_lock: str
     skip_locked: str
     position: str
+    any_of: str
+    indexed_by: str
+
+    def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
+        """Return the condition that a column has one of these values, and its one parameter."""
+        # One parameter, because SQLite limits their number.
+        value = json.dumps(list(values)) if "json" in self.any_of else list(values)
+        return self.any_of.format(column), (value,)
 
 
 class Engine(Protocol):
@@ -95,15 +106,11 @@ class Engine(Protocol):
     instead of numbers for truth, and no name that either of them reserves.
 
     Attributes:
-        row_lock: Text to append to a SELECT, so that other transactions wait with changes of its rows until this one
-            ends. "" for an engine with only one writer.
-        shared: True if programs on several machines may use the database at once.
         value_errors: Errors of a statement whose parameters do not fit the columns or constraints of a table.
     """
 
     kind: EngineKind
     dialect: Dialect
-    row_lock: str
     shared: bool
     value_errors: tuple[type[Exception], ...]
 
@@ -181,12 +188,6 @@ class Engine(Protocol):
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
 
-    def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
-        """Return the condition that a column has one of these values, and its parameters."""
-
-    def index_hint(self, index: str) -> str:
-        """Return what stands after a table's name so that a statement walks this index; "" if the engine has no such hint."""
-
     def serialize(self, name: str) -> None:
         """Within a transaction, wait until no other transaction with this name is open.
 
@@ -213,14 +214,11 @@ class Engine(Protocol):
     def shorten_waits(self) -> None:
         """Wait at most a second for other processes from now on, because the program ends."""
 
-    def give_back(self) -> None:
-        """Give free space back to the system, if this engine has to be asked for it."""
-
     def reopen(self) -> Engine:
         """Return a database with the same rows, for a thread that outlives this one."""
 
     def close(self) -> None:
-        """Refuse further use, and close the connections."""
+        """Refuse further use, and close the connections. Give most of the space back if it is free."""
 
 
 def run_callbacks(callbacks: Iterable[Callable[[], None]]) -> None:

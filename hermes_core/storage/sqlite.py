@@ -66,6 +66,8 @@ DIALECT = Dialect(
     row_lock="",  # a transaction holds the write lock of the whole file
     skip_locked="",
     position="instr",
+    any_of="{} IN (SELECT value FROM json_each(?))",
+    indexed_by="INDEXED BY {}",
 )
 
 JournalMode = Literal["auto", "wal", "delete"]
@@ -105,7 +107,6 @@ class Database:
     kind: EngineKind = "sqlite"
     shared = False
     dialect = DIALECT
-    row_lock = DIALECT.row_lock
     value_errors: tuple[type[Exception], ...] = (
         sqlite3.IntegrityError,
         sqlite3.InterfaceError,
@@ -306,15 +307,6 @@ class Database:
                 keys.append(int(connection.execute(sql, tuple(row.values())).lastrowid or 0))
             return keys, [connection.execute(sql, parameters).fetchall() for sql, parameters in further]
 
-    def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
-        """Return the condition that a column has one of these values, and its parameters."""
-        # One parameter, because SQLite limits their number.
-        return f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),)  # noqa: S608  our own column
-
-    def index_hint(self, index: str) -> str:
-        """Return what stands after a table's name so that a statement walks this index."""
-        return f"INDEXED BY {index}"
-
     def serialize(self, name: str) -> None:
         """Do nothing: SQLite has one writer at a time."""
 
@@ -353,9 +345,9 @@ class Database:
         """Return a database on the same file, for a thread that outlives this one."""
         return Database(self.path, secure_delete=self._secure_delete)
 
-    def give_back(self) -> None:
+    def _give_back(self) -> None:
         """Make the file smaller if most of its pages are free. Do nothing if another process writes at the moment."""
-        if not self._ready or self._closed or self._forked:
+        if not self._ready or self._closed or self._read_only:
             return
         with contextlib.suppress(sqlite3.Error, StorageError):
             connection = self.connection
@@ -377,6 +369,7 @@ class Database:
         """
         if self._forked:
             return
+        self._give_back()
         with contextlib.ExitStack() as acquired:
             # With a timeout, because a thread may hold the lock for as long as another process hangs.
             locks = [

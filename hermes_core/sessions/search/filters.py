@@ -84,7 +84,7 @@ def message_condition(database: Engine, filters: Filters) -> Condition:
     if "tool" not in filters.roles:
         conditions += [_NO_RESULT_OF_MEMORY, _NO_CALL_OF_MEMORY[database.kind]]
     if filters.roles:
-        _add(conditions, parameters, database.among("m.role", filters.roles))
+        _add(conditions, parameters, database.dialect.among("m.role", filters.roles))
     for operator, moment in ((">=", filters.since), ("<", filters.until)):
         if moment is not None:
             _add(conditions, parameters, (f"m.timestamp {operator} ?", [moment]))
@@ -99,10 +99,10 @@ def session_condition(database: Engine, filters: Filters) -> Condition:
     parameters: list[Any] = []
     for column, values in (("s.source", filters.sources), ("s.id", filters.sessions)):
         if values:
-            _add(conditions, parameters, database.among(column, values))
+            _add(conditions, parameters, database.dialect.among(column, values))
     for column, values in (("s.source", filters.exclude_sources), ("s.id", filters.exclude_sessions)):
         if values:
-            condition, of_condition = database.among(column, values)
+            condition, of_condition = database.dialect.among(column, values)
             _add(conditions, parameters, (f"NOT ({condition})", of_condition))
     if filters.user is not None:
         _add(conditions, parameters, ("s.user = ?", [filters.user]))

@@ -167,7 +167,7 @@ class GinIndex(MessageIndex):
         row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (PROGRESS_KEY,)).fetchone()
         # Locked, because a message that is hidden meanwhile must not come back into the index.
         rows = connection.execute(
-            f"SELECT {_TEXT_COLUMNS} FROM messages m WHERE m.state < 2 AND m.id > ? ORDER BY m.id LIMIT {STEP} {self._database.row_lock}",
+            f"SELECT {_TEXT_COLUMNS} FROM messages m WHERE m.state < 2 AND m.id > ? ORDER BY m.id LIMIT {STEP} {self._database.dialect.row_lock}",
             (int(row[0]) if row else 0,),
         ).fetchall()
         if rows:

@@ -48,6 +48,8 @@ DIALECT = Dialect(
     row_lock=" FOR UPDATE",
     skip_locked=" FOR UPDATE SKIP LOCKED",
     position="strpos",
+    any_of="{} = ANY (?)",
+    indexed_by="",
 )
 
 # Whether statements are prepared on the server: "off" for PgBouncer before 1.21 in transaction mode.
@@ -291,7 +293,6 @@ class PostgresDatabase:
     kind: EngineKind = "postgresql"
     shared = True
     dialect = DIALECT
-    row_lock = DIALECT.row_lock
     exists = True
 
     def __init__(
@@ -487,14 +488,6 @@ class PostgresDatabase:
         assert transaction is not None, "after_commit needs a transaction"
         transaction.callbacks.append(callback)
 
-    def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
-        """Return the condition that a column has one of these values, and its parameters."""
-        return f"{column} = ANY (?)", (list(values),)
-
-    def index_hint(self, index: str) -> str:  # noqa: ARG002  the protocol's
-        """Return "": the planner chooses the index by its statistics."""
-        return ""
-
     def serialize(self, name: str) -> None:
         """Within a transaction, wait until no other transaction with this name is open in this schema."""
         assert self.in_transaction, "the lock ends with a transaction"
@@ -572,9 +565,6 @@ class PostgresDatabase:
     def reopen(self) -> PostgresDatabase:
         """Return a database with the same tables, for a thread that outlives this one."""
         return self._again()
-
-    def give_back(self) -> None:
-        """Do nothing: the server reuses the space of deleted rows itself."""
 
     def close(self) -> None:
         """Refuse further use, and close the connections that no transaction holds."""

@@ -162,7 +162,7 @@ def test_sums_and_averages_are_numbers_of_python(database: PostgresDatabase) -> 
 def test_a_condition_over_a_list_of_values(database: PostgresDatabase, values: tuple[str, ...]) -> None:
     with database.transaction() as connection:
         connection.executemany(ADD, [(1, "a"), (2, "x'y"), (3, "ü\\"), (4, "%s ? :b")])
-    condition, parameters = database.among("word", values)
+    condition, parameters = database.dialect.among("word", values)
     rows = database.execute(f"SELECT word FROM words WHERE {condition} ORDER BY id", parameters)  # noqa: S608
     assert [row[0] for row in rows] == list(values)
 
@@ -286,7 +286,7 @@ def test_a_row_lock_makes_the_second_writer_wait(database: PostgresDatabase) -> 
 
     def count_up(_number: int) -> None:
         with database.transaction() as connection:
-            sql = f"SELECT word FROM words WHERE id = 1{database.row_lock}"  # noqa: S608
+            sql = f"SELECT word FROM words WHERE id = 1{database.dialect.row_lock}"  # noqa: S608
             word = connection.execute(sql).fetchone()[0]
             connection.execute("UPDATE words SET word = ? WHERE id = 1", (str(int(word) + 1),))
 
