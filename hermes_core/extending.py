@@ -90,10 +90,11 @@ DOCUMENTED: dict[str, str] = {
 
 NAMES: dict[str, str] = {
     "agent": "cli.review.ReviewDialog cli.sessions.print_hits curated.edits.Edit curated.edits.apply "
+    "curated.history.MAX_ID curated.history.NoteHistory curated.history.PENDING curated.history.insert_change "
+    "curated.origins.PERSON "
     "health.files.notice_findings manager.at_exit manager.call.attempt manager.call.ends_program "
-    "manager.providers.schema_fault sessions.lineage.clean_title storage.chain.ChainReport "
-    "storage.chain.EventChain storage.chain.text_digest storage.inventory.Inventory storage.inventory.ORIGINS "
-    "storage.sqlite.SCHEMA_1",
+    "manager.providers.schema_fault sessions.home_store.place_of sessions.lineage.clean_title "
+    "storage.inventory.Inventory storage.inventory.STATE_DB",
     "archive": "curated.journal.NoteJournal curated.journal.PORTABLE_COLUMNS memory.account_of "
     "sessions.maintenance.exclusive setup.candidate.open_candidate storage.inventory.FILE_NAME",
     "hermes-agent": "cli.providers.provider_commands loader.discover.BUNDLED loader.discover.EXPORTED loader.discover.FOLDERS "
@@ -105,7 +106,7 @@ NAMES: dict[str, str] = {
     "postgresql": "curated.journal.CHANGES curated.journal.EVENTS curated.journal.NoteJournal curated.journal.journal_database "
     "curated.origins.newest_origins outbox.recovery.outbox_of_home sessions.maintenance.exclusive "
     "sessions.records.MEMORY_TOOLS sessions.schema.MAY_BE_LOWER sessions.search.index "
-    "storage.chain.append_event storage.inventory.Inventory "
+    "storage.inventory.Inventory "
     "storage.inventory.NOTE_STORES storage.inventory.ORIGINS storage.inventory.remove_from_inventory "
     "storage.sqlite.database_files",
     "semantic": "sessions.search.index.note_change",

@@ -105,7 +105,7 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
         connection.execute('DELETE FROM daily_usage WHERE "user" = ?', (user,))
     for store in stores:
-        store.forget(user)
+        store.forget(db.database, user)
     absent_places = {place for part in absent.values() for place in part.folders(memory.home.path)}
     for folder in folders:
         if folder.is_dir():

@@ -36,7 +36,8 @@ class Approval:
 
     def __init__(self, memory: Memory, store: Notes, session: Session) -> None:
         self.store = store
-        self.parts = {name: part.items(session.owner) for name, part in memory.parts.stores.items()}
+        database = memory.sessions.database
+        self.parts = {name: part.items(database, session.owner) for name, part in memory.parts.stores.items()}
         self.accepted_origins: list[str] = []
         self._memory, self._session = memory, session
         self._nouns = {part.noun: name for name, part in memory.parts.known.items()}
@@ -103,11 +104,6 @@ class Approval:
             f"notes from {ORIGIN_NAMES[origin]} are accepted from now on, without looking; "
             "hermes-memory config unset memory.accepted_origins takes that back"
         )
-
-    def close(self) -> None:
-        """Close the stores of the parts."""
-        for part in self.parts.values():
-            part.close()
 
 
 def named_item(items: Sequence[WaitingItem], handle: str) -> WaitingItem:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import click
@@ -132,14 +131,12 @@ def _allow_item(
     verdicts: Verdicts, home: HermesHome, parts: HomeParts, part: str, name: str, user: str
 ) -> Verdict:
     """Allow the text of an item of a part, such as a skill."""
-    owner = ""
-    if user:
-        with open_memory(home, provider="") as opened:
-            owner = session_of_user(opened, user).owner
     known = parts.known[part]
-    if (store := parts.stores.get(part)) is None:
-        raise Failure(f"{parts.fact(known)}; {parts.remedy(known)}")
-    with closing(store.items(owner)) as items:
+    with open_memory(home, provider="") as opened:
+        if (store := opened.parts.stores.get(part)) is None:
+            raise Failure(f"{opened.parts.fact(known)}; {opened.parts.remedy(known)}")
+        owner = session_of_user(opened, user).owner if user else ""
+        items = store.items(opened.sessions.database, owner)
         return verdicts.allow(items.text(name), known.noun, name)
 
 

@@ -11,7 +11,6 @@ from msgspec import Struct, field
 
 from hermes_core.actions.approval import Approval, WaitingItem, named_item
 from hermes_core.actions.notes import deliver, session_of_user
-from hermes_core.cli import Failure
 from hermes_core.cli.options import with_memory
 from hermes_core.cli.output import finish, moment, print_result, print_styled, wants_json
 from hermes_core.contract.extensions import PartItem
@@ -23,7 +22,7 @@ from hermes_core.curated.waiting import (
 )
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import LOW_ORIGINS
-from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
+from hermes_core.safety.terminal import escape_hidden, printable
 
 
 class ReviewReport(Struct):
@@ -54,9 +53,6 @@ class ReviewReport(Struct):
     type=click.Choice(LOW_ORIGINS),
     help="Accept all notes from this origin, also later ones, without looking.",
 )
-@click.option(
-    "--rebuild", is_flag=True, help="Replace an unusable file of origins; all notes of this owner wait then."
-)
 @with_memory(provider=None, user=True)
 def review(
     opened: Memory,
@@ -65,7 +61,6 @@ def review(
     reject: tuple[str, ...],
     accept_all: bool,
     always: Origin | None,
-    rebuild: bool,
 ) -> None:
     """Show notes and skills that come from a tool, a web page, an import, a provider or another user; confirm or reject them.
 
@@ -76,7 +71,6 @@ def review(
         raise click.UsageError("--accept-all leaves no note for --accept and --reject")
     acts = bool(accept or reject or accept_all or always)
     step = ReviewDialog(opened, opened.curated.of(session), session, quiet=wants_json())
-    step.require_origins(rebuild=rebuild)
     if always:
         step.always(always)
     if acts:
@@ -106,24 +100,6 @@ class ReviewDialog:
         self.store, self.report = store, ReviewReport()
         self._memory, self._quiet = memory, quiet
         self._approval = Approval(memory, store, session)
-        memory.at_close.callback(self._approval.close)
-
-    def require_origins(self, *, rebuild: bool = False) -> None:
-        """Rebuild an unusable file of origins if the person agrees. Raise `Failure` if not."""
-        faults = {
-            name: fault for name, part in self._approval.parts.items() if (fault := part.origins_fault())
-        }
-        fault = next(iter(faults.values()), "")
-        if not fault:
-            return
-        if not rebuild and (self._quiet or not is_interactive()):
-            raise Failure(f"{fault}: give --rebuild, after which all notes wait")
-        if not rebuild:
-            click.echo(hanging(fault))
-            click.confirm("Make the file anew? All notes wait for you then.", abort=True)
-        for name in faults:
-            noun = self._memory.parts.known[name].noun
-            self._say(f"{counted(self._approval.parts[name].rebuild_origins(), noun, name)} wait now")
 
     def always(self, origin: Origin) -> None:
         """Accept all notes of this origin from now on."""

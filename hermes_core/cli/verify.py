@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from pathlib import Path
 
 import click
 from msgspec import Struct, field
 
-from hermes_core.cli import Failure, extensions_of, home_of
-from hermes_core.cli.output import finish, print_result
+from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import print_result
 from hermes_core.config import load_config
-from hermes_core.contract.extensions import PartJournal
 from hermes_core.curated.history import NoteHistory
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.cli import OldNames
-from hermes_core.loader.parts import HomeParts
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.storage.inventory import lost_store
@@ -63,12 +60,8 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...]) -> None:
     for value in since:
         if not re.fullmatch("[0-9a-f]{16,64}", value):
             raise click.UsageError(f"{value!r} is no hash; give at least the 16 digits that verify printed")
-    parts = HomeParts(home, load_config(home), extensions_of(ctx))
-    records = [
-        record
-        for name, path, store in _stores(home, parts)
-        if (record := _verified(name, path, store, accept, since))
-    ]
+    record = _verified(home, accept, since)
+    records = [record] if record is not None else []
     print_result(records, lambda: _show(records))
     faults = [f"{record.record}: {fault}" for record in records for fault in record.faults]
     faults += [
@@ -83,41 +76,25 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...]) -> None:
                 "compare with a backup and restore what was changed, or accept what is there: "
                 "hermes-memory verify --accept"
             )
-        raise Failure("\n".join([*lines, *parts.problems()]))
-    finish(ctx, [f"not checked: {problem}" for problem in parts.problems()])
+        raise Failure("\n".join(lines))
 
 
-def _stores(
-    home: HermesHome, parts: HomeParts
-) -> Iterator[tuple[str, Path | None, NoteHistory | PartJournal]]:
-    """Yield name, database and history of each record. Databases that are lost are among them.
-
-    The database is None if it is on a server.
-    """
-    config = load_config(home)
-    with closing(open_sessions(home, config)) as sessions:
-        yield "notes", None if config.storage.url else home.state_db, NoteHistory(sessions.database)
-    for part in parts.stores.values():
-        for journal in part.journals():
-            with closing(journal):
-                yield journal.name, journal.path, journal
-
-
-def _verified(
-    name: str, path: Path | None, store: NoteHistory | PartJournal, accept: bool, since: tuple[str, ...]
-) -> VerifiedRecord | None:
-    """Return the result of one record; None if nothing was recorded yet."""
-    if path is not None and (lost := lost_store(path)):
+def _verified(home: HermesHome, accept: bool, since: tuple[str, ...]) -> VerifiedRecord | None:
+    """Return the result of the record of the home; None if nothing was recorded yet."""
+    name, config = "notes", load_config(home)
+    if not config.storage.url and (lost := lost_store(home.state_db)):
         return VerifiedRecord(name, 0, "", 0, 0, (str(lost),), readable=False)
-    try:
-        report = store.verify()
-        if report is not None and accept and report.faults:
-            store.accept_history()
-            click.echo(f"{name}: {counted(len(report.faults), 'fault')} accepted", err=True)
-            report = store.verify()
-    except StorageError as exc:
-        return VerifiedRecord(name, 0, "", 0, 0, (str(exc),), readable=False)
-    if report is None:
+    with closing(open_sessions(home, config)) as sessions:
+        history = NoteHistory(sessions.database)
+        try:
+            report = history.verify()
+            if report is not None and accept and report.faults:
+                history.accept_history()
+                click.echo(f"{name}: {counted(len(report.faults), 'fault')} accepted", err=True)
+                report = history.verify()
+        except StorageError as exc:
+            return VerifiedRecord(name, 0, "", 0, 0, (str(exc),), readable=False)
+    if report is None or not (report.events or report.faults):
         return None
     counts = {value: count for value in since if (count := report.events_since(value)) is not None}
     return VerifiedRecord(

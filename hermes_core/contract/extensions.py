@@ -121,8 +121,8 @@ class HomePart:
             the user's folder, "memories/users/*".
         target: "module:attribute" of a factory that gets the home (`HermesHome`) and its `Config`, and returns a
             `PartStore`.
-        journal: Name of an SQLite file in each folder with the history of the items. Its lock is held while a backup
-            copies the folder. "" for none.
+        lock: Name of a file in each folder; `NAME.lock` is locked during a change of the items, and while a backup copies
+            the folder. "" for none.
         extension: Name of the extension, filled in by the core.
         package: Distribution of the extension, filled in by the core.
     """
@@ -131,7 +131,7 @@ class HomePart:
     noun: str
     patterns: tuple[str, ...]
     target: str
-    journal: str = ""
+    lock: str = ""
     extension: str = ""
     package: str = ""
 
@@ -189,14 +189,6 @@ class PartItems(Protocol):
         """Remove an item, and return the command that brings it back."""
         ...
 
-    def origins_fault(self) -> str:
-        """Return why the origins of the items can't be read, "" if they can."""
-        ...
-
-    def rebuild_origins(self) -> int:
-        """Replace unreadable origins. Return the number of items, all of which wait from then on."""
-        ...
-
     def history(self, limit: int, before: int | None = None) -> list[Any]:
         """Return the changes, newest first, only those older than `before` if it is given.
 
@@ -212,48 +204,19 @@ class PartItems(Protocol):
         """Bring an item back as it was after this change, and return the change."""
         ...
 
-    def close(self) -> None:
-        """Close what is open."""
-        ...
-
-
-class PartJournal(Protocol):
-    """The record of changes in one folder of a part, which `hermes-memory verify` checks.
-
-    Attributes:
-        name: Name of the record, for people.
-        path: Its file, which may be lost.
-    """
-
-    name: str
-    path: Path
-
-    def verify(self) -> Any:
-        """Return a `ChainReport`, None if nothing was recorded yet. Raise `StorageError` if it can't be read."""
-        ...
-
-    def accept_history(self) -> None:
-        """Record that a person accepts the history as it is."""
-        ...
-
-    def close(self) -> None:
-        """Close the file."""
-        ...
-
 
 class PartStore(Protocol):
-    """The store of a part in one home."""
+    """The store of a part in one home.
 
-    def items(self, owner: str) -> PartItems:
-        """Return the items of a `Session.owner`, "" for the person at home. The caller closes them."""
-        ...
+    `database` is the database of the home, an `Engine` of `hermes_core.storage.engine`. The caller closes it.
+    """
 
-    def journals(self) -> Iterable[PartJournal]:
-        """Yield the journal of each folder, also those that are lost. The caller closes each."""
+    def items(self, database: Any, owner: str) -> PartItems:
+        """Return the items of a `Session.owner`, "" for the person at home."""
         ...
 
     def export_records(
-        self, wanted: Callable[[str], bool], leave_out: Callable[[str], object]
+        self, database: Any, wanted: Callable[[str], bool], leave_out: Callable[[str], object]
     ) -> Iterable[dict[str, Any]]:
         """Yield a JSON object for each item. It has `folder`, `path` and `origin`, and all that an import needs.
 
@@ -267,7 +230,7 @@ class PartStore(Protocol):
         """Raise `ImportFailed` if a record is none that `export_records` yields. Records come from anywhere."""
         ...
 
-    def import_record(self, record: Mapping[str, Any], *, keep_origins: bool) -> str:
+    def import_record(self, database: Any, record: Mapping[str, Any], *, keep_origins: bool) -> str:
         """Store a record that was checked, and return "imported", "present", or "different" if it stays out.
 
         Args:
@@ -279,7 +242,7 @@ class PartStore(Protocol):
         """Raise `HermesError` if a text from another program can't be an item of this name."""
         ...
 
-    def forget(self, owner: str) -> None:
+    def forget(self, database: Any, owner: str) -> None:
         """Delete all items of a user, with their history."""
         ...
 
@@ -416,7 +379,7 @@ class ExtensionHooks:
     def home_parts(self) -> Iterable[HomePart]:
         """Return the parts of a home that belong to this extension.
 
-        Export, backup, restore, forget, verify, review and the timeline treat them as data. Called by these commands,
+        Export, backup, restore, forget, review and the timeline treat them as data. Called by these commands,
         and when a home is opened, to record that the extension has stored something there.
         """
         raise NotImplementedError

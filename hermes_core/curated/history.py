@@ -1,4 +1,5 @@
-"""The history of the notes: every change with what it took away, for undo, and the record of events that shows tampering."""
+"""The history of the notes and skills: every change with what it took away, for undo, and the record of events that shows
+tampering."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct
 
@@ -15,13 +16,14 @@ from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.origins import Note, entry_hash, origin_from_plain, plain_origin
 from hermes_core.curated.rows import StoredFile
-from hermes_core.storage.chain import ChainReport, EventChain, text_digest
+from hermes_core.storage.chain import EVENTS, ChainReport, EventChain, text_digest
 from hermes_core.storage.engine import Engine, Statement
 
 MAX_CHANGES = 1000
 """Number of changes in the history of each file. Older changes are deleted and can't be undone."""
 
-EVENTS = "note_events"
+# Beginning of the `target` of a change whose file is not written yet, and which is no part of the history.
+PENDING = "pending:"
 
 # Above every id of a change: the largest integer of SQLite.
 MAX_ID = 2**63 - 1
@@ -75,7 +77,7 @@ class NoteHistory:
 
     def __init__(self, database: Engine, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
-        self._chain = EventChain(database, MAX_CHANGES, clock, EVENTS)
+        self._chain = EventChain(database, MAX_CHANGES, clock)
 
     # ------------------------------------------------------------------ writing
 
@@ -117,9 +119,9 @@ class NoteHistory:
             "undone": False,
             "provider": provider,
         }
-        return _insert(values)
+        return insert_change(values)
 
-    def complete(self, file: StoredFile, change: int, undoes: int | None) -> list[Statement]:
+    def complete(self, file: str, change: int, undoes: int | None) -> list[Statement]:
         """Return the statements that mark what a change reverts, and delete changes beyond `MAX_CHANGES`."""
         statements: list[Statement] = []
         if undoes is not None:
@@ -135,20 +137,20 @@ class NoteHistory:
         statements.append(
             (
                 f"DELETE FROM note_changes WHERE file = ? AND id <= ({oldest})",
-                (file.key, file.key, change, MAX_CHANGES),
+                (file, file, change, MAX_CHANGES),
             )
         )
         return statements
 
     def record_change(
-        self, file: StoredFile, change: int, action: str, after: Sequence[str], session: Session
+        self, file: str, change: int, action: str, before: str, after: str, session_id: str
     ) -> None:
         """Append the event of a change, in the transaction that stores it, as its last step.
 
         All changes of a home wait for one another from here to the commit, because an event holds the hash of the last one.
         """
-        content = text_digest(file.key, action, file.text, join_entries(after))
-        self._chain.append(action, file.key, {"content": content, "session": session.id}, change)
+        content = text_digest(file, action, before, after)
+        self._chain.append(action, file, {"content": content, "session": session_id}, change)
 
     def record(self, kind: str, subject: str, **details: Any) -> None:
         """Record a decision of a person, such as the confirmation of a text, beside the changes of the notes.
@@ -229,10 +231,13 @@ class NoteHistory:
         return None if row is None else (Session.from_dict(json.loads(row["session"])), row["provider"])
 
     def writers(self) -> set[str]:
-        """Return the owner of every session that made a change."""
+        """Return the owner of every session that made a change of the notes."""
         if not self._database.exists:
             return set()
-        rows = self._database.execute("SELECT DISTINCT session FROM note_changes").fetchall()
+        # The changes of skills name no more than the id of their session.
+        condition, values = self._database.among("target", get_args(MemoryTarget))
+        query = f"SELECT DISTINCT session FROM note_changes WHERE {condition}"
+        rows = self._database.execute(query, values).fetchall()
         return {Session.from_dict(json.loads(row["session"])).owner for row in rows}
 
     def removed_without(self, provider: str) -> Iterator[tuple[Session, MemoryWrite, Note]]:
@@ -274,7 +279,8 @@ class NoteHistory:
 
     def _contents(self) -> dict[int, str]:
         rows = self._database.execute(
-            'SELECT id, file, action, "before", "after" FROM note_changes ORDER BY id'
+            'SELECT id, file, action, "before", "after" FROM note_changes WHERE target NOT LIKE ? ORDER BY id',
+            (f"{PENDING}%",),
         )
         return {
             row["id"]: text_digest(row["file"], row["action"], row["before"], row["after"]) for row in rows
@@ -303,11 +309,11 @@ class NoteHistory:
                 "undoes": ids.get(change.get("undoes")),
                 "provider": "",
             }
-            number = int(self._database.execute(*_insert(values)).fetchone()[0])
+            number = int(self._database.execute(*insert_change(values)).fetchone()[0])
             ids[change.get("number")] = number
-            content = text_digest(*(change[name] for name in ("file", "action", "before", "after")))
-            details = {"content": content, "session": json.loads(change["session"])["id"]}
-            self._chain.append(change["action"], change["file"], details, number)
+            session_id = json.loads(change["session"])["id"]
+            texts = change["before"], change["after"]
+            self.record_change(change["file"], number, change["action"], *texts, session_id)
 
 
 def change_key(change: Mapping[str, Any]) -> str:
@@ -316,7 +322,8 @@ def change_key(change: Mapping[str, Any]) -> str:
     return text_digest(*(change[name] for name in names))
 
 
-def _insert(values: Mapping[str, Any]) -> Statement:
+def insert_change(values: Mapping[str, Any]) -> Statement:
+    """Return the statement that inserts a change with these values by column, and returns its id."""
     names, marks = ", ".join(f'"{name}"' for name in values), ", ".join("?" * len(values))
     return f"INSERT INTO note_changes ({names}) VALUES ({marks}) RETURNING id", tuple(values.values())
 

@@ -1226,7 +1226,7 @@ class Notes:
                 ]
                 statements = self._rows.replace(file, new)
                 if action:
-                    statements += self.changes.complete(file, change, undoes)
+                    statements += self.changes.complete(file.key, change, undoes)
                 if view is not None:
                     statements.append(self._rows.set_view(structs.replace(file, notes=tuple(new)), view))
                 if statements:
@@ -1240,7 +1240,9 @@ class Notes:
                             warnings.append(f"{_NOT_ENQUEUED}: {exc}")
                         break  # a later one may replace what this one said
                 if action:
-                    self.changes.record_change(file, change, action, after, session)
+                    self.changes.record_change(
+                        file.key, change, action, file.text, join_entries(after), session.id
+                    )
         except CommitUnconfirmed:
             raise  # it is there, and lost with the primary
         except CommitInDoubt:

@@ -16,7 +16,6 @@ from hermes_core.health.files import holder, stop_remedy
 from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
 from hermes_core.loader.extensions import extension_remedy
-from hermes_core.loader.parts import recorded_parts
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.session_store import SessionStore
@@ -35,16 +34,7 @@ STATUS_CHECK_S = 3.0
 
 def databases(home: HermesHome) -> tuple[Path, ...]:
     """Return the SQLite files of a home, without those of sessions and notes if these are on a server."""
-    parts = recorded_parts(home.path).values()
-    journals = [
-        folder / part.journal
-        for part in parts
-        for folder in part.folders(home.path)
-        if part.journal and home.memories not in folder.parents
-    ]
-    if _server_config(home):
-        return home.outbox_db, *journals
-    return home.state_db, home.outbox_db, *journals
+    return (home.outbox_db,) if _server_config(home) else (home.state_db, home.outbox_db)
 
 
 def examine_databases(home: HermesHome) -> Iterator[Finding]:
@@ -144,11 +134,6 @@ def rescue(path: Path) -> str:
     move_away = " && ".join(
         f"mv {str(file)!r} {aside + file.name.removeprefix(path.name)!r}" for file in database_files(path)
     )
-    if path.name.endswith("journal.db"):
-        return (
-            f"stop every hermes-memory process, then move it away: {move_away} && {BEGIN_ANEW}; "
-            f"only history and undo are lost, the {path.parent.name} are whole"
-        )
     if not path.exists():
         return f"stop every hermes-memory process and put the database or a backup in its place, or move it away: {move_away} && {BEGIN_ANEW}"
     return (

@@ -285,8 +285,8 @@ def part_fault(part: Any) -> str:
         return f"its name {part.name!r} is taken, or is not of lower-case letters, digits and '-'"
     if not PART_NAME.fullmatch(part.noun) or part.noun in _TAKEN_NOUNS:
         return f"its noun {part.noun!r} is taken, or is not of lower-case letters, digits and '-'"
-    if "/" in part.journal:
-        return f"its journal {part.journal!r} is not the name of a file"
+    if "/" in part.lock:
+        return f"its lock {part.lock!r} is not the name of a file"
     for pattern in part.patterns:
         path = PurePosixPath(pattern)
         if not path.parts or path.is_absolute() or ".." in path.parts:

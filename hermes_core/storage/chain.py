@@ -1,8 +1,7 @@
 """Record of events in which each event holds the hash of the event before it, so that a change of an old event shows.
 
-The table `events` stands beside the history of a journal. An event stores the digest of what it is about and not the
-text, so that the record stays whole if the history is pruned. Erasing an event deletes its details and keeps its digest:
-the hashes of later events stay right.
+An event stores the digest of what it is about and not the text, so that the record stays whole if the history is pruned.
+Erasing an event deletes its details and keeps its digest: the hashes of later events stay right.
 
 Somebody who may write the database can make a whole new record. The hash of the newest event, written down elsewhere,
 shows that as well.
@@ -20,21 +19,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from hermes_core.storage.engine import Connection, Engine
+from hermes_core.storage.engine import Engine
 from hermes_core.storage.inventory import LAST_TIME
 
-_TABLE = """
-CREATE TABLE events (
-    id INTEGER PRIMARY KEY,
-    at REAL NOT NULL,
-    kind TEXT NOT NULL,
-    change INTEGER,
-    subject TEXT NOT NULL,
-    details TEXT,
-    digest TEXT NOT NULL,
-    hash TEXT NOT NULL
-) STRICT
-"""
+# The table of the events, beside that of the changes.
+EVENTS = "note_events"
+
 _STARTS = ("begin", "accept")
 """Kinds of events from which on a record is checked."""
 
@@ -104,34 +94,38 @@ class EventChain:
 
     Args:
         limit: Number of the newest changes that the history always has; older ones may be missing there.
-        table: Name of the table of events.
     """
 
-    def __init__(
-        self, database: Engine, limit: int, clock: Callable[[], float] = time.time, table: str = "events"
-    ) -> None:
+    def __init__(self, database: Engine, limit: int, clock: Callable[[], float] = time.time) -> None:
         self._database = database
-        self.table = table
         self._limit = limit
         self._clock = clock
-
-    @staticmethod
-    def create(connection: Connection) -> None:
-        """Create the table beside a table `changes`; its present changes stay outside of the record."""
-        connection.execute(_TABLE)
-        (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM changes").fetchone()
-        append_event(connection, "events", time.time(), "begin", "", {"through": last})
 
     def append(self, kind: str, subject: str, details: Mapping[str, Any], change: int | None = None) -> int:
         """Append an event and return its id. In a transaction, it is stored with the rest of that."""
         with self._database.transaction() as connection:
-            self._database.serialize(self.table)  # an event holds the hash of the one before it
-            return append_event(connection, self.table, self._clock(), kind, subject, details, change)
+            self._database.serialize(EVENTS)  # an event holds the hash of the one before it
+            last = connection.execute(f"SELECT id, hash FROM {EVENTS} ORDER BY id DESC LIMIT 1").fetchone()
+            if last is None and kind not in _STARTS:
+                self.append("begin", "", {"through": 0})
+                return self.append(kind, subject, details, change)
+            number, previous = (int(last[0]) + 1, last[1]) if last else (1, "")
+            at = self._clock()
+            # Without a random part, the digest of an erased event would tell who guesses its text that the guess is right.
+            text = json.dumps({**details, "nonce": secrets.token_hex(16)}, ensure_ascii=False, sort_keys=True)
+            digest = text_digest(subject, text)
+            total = text_digest(previous, number, at, kind, change, digest)
+            connection.execute(
+                f"INSERT INTO {EVENTS} (id, at, kind, change, subject, details, digest, hash)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (number, at, kind, change, subject, text, digest, total),
+            )
+            return number
 
     def erase(self, subject: str) -> None:
         """Delete what the events of a subject say. That they happened, and when, stays."""
         self._database.execute(
-            f"UPDATE {self.table} SET subject = '', details = NULL WHERE subject = ? AND subject <> ''",
+            f"UPDATE {EVENTS} SET subject = '', details = NULL WHERE subject = ? AND subject <> ''",
             (subject,),
         )
 
@@ -171,7 +165,7 @@ class EventChain:
         )
 
     def _rows(self) -> list[Any]:
-        query = f"SELECT id, at, kind, change, subject, details, digest, hash FROM {self.table} ORDER BY id"
+        query = f"SELECT id, at, kind, change, subject, details, digest, hash FROM {EVENTS} ORDER BY id"
         return self._database.execute(query).fetchall()
 
     def _faults_of_changes(
@@ -195,41 +189,6 @@ class EventChain:
             for change in sorted(contents)
             if change > through and change not in recorded
         ]
-
-
-def append_event(
-    connection: Connection,
-    table: str,
-    at: float,
-    kind: str,
-    subject: str,
-    details: Mapping[str, Any],
-    change: int | None = None,
-) -> int:
-    """Append an event to a table of events and return its id. No other transaction may append at the same time."""
-    last = connection.execute(f"SELECT id, hash FROM {table} ORDER BY id DESC LIMIT 1").fetchone()
-    if last is None and kind not in _STARTS:
-        append_event(connection, table, at, "begin", "", {"through": 0})
-        return append_event(connection, table, at, kind, subject, details, change)
-    number, previous = (last[0] + 1, last[1]) if last else (1, "")
-    # Without a random part, the digest of an erased event would tell who guesses its text that the guess is right.
-    text = json.dumps({**details, "nonce": secrets.token_hex(16)}, ensure_ascii=False, sort_keys=True)
-    digest = text_digest(subject, text)
-    connection.execute(
-        f"INSERT INTO {table} (id, at, kind, change, subject, details, digest, hash)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            number,
-            at,
-            kind,
-            change,
-            subject,
-            text,
-            digest,
-            text_digest(previous, number, at, kind, change, digest),
-        ),
-    )
-    return int(number)
 
 
 def _event(row: Any) -> ChainEvent:

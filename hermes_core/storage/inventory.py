@@ -28,23 +28,20 @@ FILE_NAME = "stores.json"
 
 STATE_DB = "state.db"
 
-# The file of the origins of skills, beside them. Without it every skill would pass for a person's.
-ORIGINS = ".origins.json"
-
 # In the name of an entry: the loss of this store was accepted.
 _ACCEPTED = "accepted: "
 
-# Files below deeper folders are parts of a store, or a program's own. Skills have many folders, and only the first
-# one a journal.
+# Files below deeper folders are parts of a store, or a program's own.
 MAX_DEPTH = 4
-_SKILLS = ("skills",)
 _USERS = ("memories", "users")
 
 # Times after the year 2286 are damage, and some functions refuse them.
 LAST_TIME = 10_000_000_000.0
 
 # The other profiles are homes of their own; the rest holds no memory, or only copies.
-_SKIPPED_FOLDERS = frozenset({"profiles", "plugins", "logs", "migration", "node_modules", "venv", ".venv"})
+_SKIPPED_FOLDERS = frozenset(
+    {"profiles", "plugins", "skills", "logs", "migration", "node_modules", "venv", ".venv"}
+)
 _COPY = re.compile(r"\.damaged|\.lost-|\.repairing")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
@@ -84,9 +81,6 @@ class LostStore(Struct, frozen=True):
     @property
     def remedy(self) -> str:
         """The commands that restore the store or accept the loss."""
-        if self.path.name == ORIGINS:
-            user = " --user PLATFORM:ID" if "/users/" in self.name else ""
-            return f"put a backup in its place, or confirm the skills anew: `hermes-memory review{user}`"
         accept = "or accept the loss with `hermes-memory doctor --accept-loss`"
         rescue = ", or run `hermes-memory sessions repair`" if self._can_be_read else ""
         return f"stop every hermes-memory process and put a backup in its place{rescue}; {accept}"
@@ -222,18 +216,11 @@ class Inventory:
             relative = Path(folder).relative_to(self.folder)
             for name in list(folders):
                 skipped = name in _SKIPPED_FOLDERS or _COPY.search(name)
-                if skipped or not _has_stores((*relative.parts, name)):
+                if skipped or len(relative.parts) + 1 >= MAX_DEPTH:
                     folders.remove(name)
             for name in files:
-                if name.endswith(_DATABASES) or name == ORIGINS:
+                if name.endswith(_DATABASES):
                     yield (relative / name).as_posix(), Path(folder, name)
-
-
-def _has_stores(folders: tuple[str, ...]) -> bool:
-    """Return True if the folder at this path below a home may hold a store."""
-    if folders[:2] == _USERS and len(folders) == MAX_DEPTH:
-        return folders[3:] == _SKILLS
-    return len(folders) < MAX_DEPTH and (folders[:1] != _SKILLS or len(folders) == 1)
 
 
 def lost_store(path: Path) -> LostStore | None:
@@ -249,12 +236,10 @@ def lost_store(path: Path) -> LostStore | None:
 
 
 def holds_data(path: Path) -> bool:
-    """Return True if a file has text, or a database has rows that are more than its own bookkeeping."""
+    """Return True if a database has rows that are more than its own bookkeeping."""
     with contextlib.suppress(OSError, sqlite3.Error, UnicodeError):
         if _is_empty(path):
             return False
-        if path.name == ORIGINS:
-            return True
         # Never opened as a plain file: closing it would drop the locks that SQLite holds on it in this process.
         # Not read-only: such a connection leaves an empty log behind.
         uri = f"file:{quote(str(path))}?mode=rw"

@@ -654,10 +654,9 @@ class SharedServices:
     def __init__(self, memory: Memory) -> None:
         self.background = Background()
         # Not the memory itself: the table of services holds it weakly.
-        self._home, self._config = memory.home, memory.config
+        self._home, self._config, self._database = memory.home, memory.config, memory.sessions.database
         self._provider_folders = memory.extras.skill_folders
         self._skills: OrderedDict[str, SkillStore] = OrderedDict()
-        memory.at_close.callback(self._close_skills)
         memory.at_close.callback(self.background.stop)
 
     def skills_of(self, session: Session) -> SkillStore | None:
@@ -667,17 +666,12 @@ class SharedServices:
         owner = session.owner if self._config.memory.per_user else ""
         with _lock:
             store = self._skills.pop(owner, None) or open_skills(
-                self._home, self._config, owner, self._provider_folders
+                self._home, self._config, self._database, owner, self._provider_folders
             )
             self._skills[owner] = store
-            # An agent may still use a store that is dropped here. Its files are closed with the last use.
             while len(self._skills) > MAX_SKILL_STORES:
                 self._skills.popitem(last=False)
         return store
-
-    def _close_skills(self) -> None:
-        for store in self._skills.values():
-            store.close()
 
 
 _lock = threading.Lock()  # a gateway makes agents on several threads

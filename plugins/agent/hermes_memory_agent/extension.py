@@ -38,7 +38,7 @@ def home_parts() -> Iterable[HomePart]:
             "skill",
             ("skills", "memories/users/*/skills"),
             "hermes_memory_agent.skills.part:SkillPart",
-            journal=".journal.db",
+            lock=".skills",
         )
     ]
 

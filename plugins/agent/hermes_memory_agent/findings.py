@@ -15,6 +15,7 @@ from hermes_core.contract.values import ORIGIN_NAMES
 from hermes_core.errors import ModelRefused
 from hermes_core.health.files import notice_findings
 from hermes_core.health.finding import Finding, run_check
+from hermes_core.sessions.home_store import open_sessions
 from hermes_memory_agent.skills.store import open_skills
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def _skills(home: HermesHome, config: Config) -> Iterator[Finding]:
     """Yield what the threat scan finds in skills, and the skills that wait."""
     if not config.skills.enabled:
         return
-    with closing(open_skills(home, config)) as store:
+    with closing(open_sessions(home, config)) as sessions:
+        store = open_skills(home, config, sessions.database)
         for skill in store.waiting():
             detail = f"the skill {skill.name!r} comes from {ORIGIN_NAMES[skill.origin]} and is in no list of skills"
             yield Finding("text", "warning", detail, "read and confirm it: hermes-memory review")

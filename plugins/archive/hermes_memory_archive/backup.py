@@ -233,7 +233,7 @@ class _Writer:
         # A store that the inventory lists must be in the backup, so the inventory is older than the stores.
         self._add_all(root, [one for one in paths if one.name == INVENTORY])
         with ExitStack() as held:
-            for path in sorted({*self._note_files(), *self._part_journals()}):
+            for path in sorted({*self._note_files(), *self._part_locks()}):
                 held.enter_context(locked(path))
             # Listed anew, since a note or an item of a part may have come before the locks were held.
             for store in stores:
@@ -295,11 +295,12 @@ class _Writer:
             Path(os.path.realpath(path)) for path in self._home.memories.glob("projects/*/PROJECT.md")
         )
 
-    def _part_journals(self) -> Iterator[Path]:
-        """Yield the journals of the parts of the home, such as skills, also if their extension is missing."""
+    def _part_locks(self) -> Iterator[Path]:
+        """Yield the files by which the parts of the home, such as skills, are locked, also if their extension is missing."""
         for part in recorded_parts(self._home.path).values():
-            journals = (folder / part.journal for folder in part.folders(self._home.path) if part.journal)
-            yield from (journal for journal in journals if journal.exists())
+            files = (folder / part.lock for folder in part.folders(self._home.path) if part.lock)
+            # Without a lock file nothing was ever changed there, and the folder may be one that can't be written.
+            yield from (file for file in files if file.with_name(f"{file.name}.lock").exists())
 
     def _add_all(self, base: Path, paths: Iterable[Path], folder: str = HOME_FOLDER) -> None:
         for path in paths:

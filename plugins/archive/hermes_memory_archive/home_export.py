@@ -59,7 +59,8 @@ class HomeRecords:
             yield from self._memories()
         else:
             part = self._memory.parts.stores[kind]
-            yield from part.export_records(self._wants_folder, self.left_out.append)
+            database = self._memory.sessions.database
+            yield from part.export_records(database, self._wants_folder, self.left_out.append)
 
     def count_left_out(self) -> None:
         """Add a sentence for each thing that a home has and no export holds."""
@@ -68,12 +69,7 @@ class HomeRecords:
             (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608  constants
             if count:
                 self.left_out.append(f"{count} {words}")
-        parts = self._memory.parts
-        for name in parts.stores:
-            part = parts.known[name]
-            if any((folder / part.journal).is_file() for folder in part.folders(self._memory.home.path)):
-                self.left_out.append(f"the history of {name}")
-        self.left_out += parts.problems()
+        self.left_out += self._memory.parts.problems()
         self.left_out.append(NEVER)
 
     def _wants_folder(self, folder: str) -> bool:

@@ -188,7 +188,8 @@ def _store(
     if kind == "sessions":
         result = import_session(memory.sessions, record, keep_origins=keep_origins)
     else:
-        result = memory.parts.stores[kind].import_record(record, keep_origins=keep_origins)
+        part = memory.parts.stores[kind]
+        result = part.import_record(memory.sessions.database, record, keep_origins=keep_origins)
     if result == "different":
         done.problems.append(
             f"{_name(memory.parts, kind, record)} is here with another content and stays as it is"

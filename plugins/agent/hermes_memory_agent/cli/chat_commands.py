@@ -191,7 +191,6 @@ def _memory(chat: TerminalChat) -> None:
 def _review_notes(chat: TerminalChat) -> None:
     session = chat.agent.session
     dialog = ReviewDialog(chat.agent.memory, chat.agent.memory.curated.of(session), session)
-    dialog.require_origins()
     if not chat.interactive:
         dialog.list()
         return

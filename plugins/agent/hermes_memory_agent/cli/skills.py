@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import click
 
@@ -13,6 +14,7 @@ from hermes_core.cli.options import user_option
 from hermes_core.cli.output import moment, print_done, print_result, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.kit import printable
+from hermes_core.sessions.home_store import open_sessions
 from hermes_memory_agent.skills.store import SkillStore, open_skills
 
 
@@ -26,7 +28,7 @@ def skills() -> None:
 @click.pass_context
 def list_skills(ctx: click.Context, user: str) -> None:
     """List the skills that can be used here."""
-    with closing(_store(ctx, user)) as store:
+    with _store(ctx, user) as store:
         entries, problems, notices = store.skills(), store.problems(), store.notices()
     warn([*problems, *notices])
     data = [
@@ -49,7 +51,7 @@ def list_skills(ctx: click.Context, user: str) -> None:
 @click.pass_context
 def show_skill(ctx: click.Context, name: str, user: str) -> None:
     """Print the text of the skill NAME."""
-    with closing(_store(ctx, user)) as store:
+    with _store(ctx, user) as store:
         text = store.view(name)
     print_result({"name": name, "text": text}, lambda: click.echo(printable(text)))
 
@@ -59,7 +61,7 @@ def show_skill(ctx: click.Context, name: str, user: str) -> None:
 @click.pass_context
 def list_changes(ctx: click.Context, user: str) -> None:
     """List the changes, newest first."""
-    with closing(_store(ctx, user)) as store:
+    with _store(ctx, user) as store:
         changes = store.history()
     rows = [(change.id, moment(change.at), change.action, change.path) for change in changes]
     columns = ("change", "when", "action", "file")
@@ -72,7 +74,7 @@ def list_changes(ctx: click.Context, user: str) -> None:
 @click.pass_context
 def undo_change(ctx: click.Context, change: int | None, user: str) -> None:
     """Take back the change with the id CHANGE, or the last one."""
-    with closing(_store(ctx, user)) as store:
+    with _store(ctx, user) as store:
         taken = store.undo(change)
     print_done(f"Taken back: {taken.action} of {taken.path}", change=taken.id, path=taken.path)
 
@@ -83,14 +85,18 @@ def undo_change(ctx: click.Context, change: int | None, user: str) -> None:
 @click.pass_context
 def restore_skill(ctx: click.Context, change: int, user: str) -> None:
     """Bring a skill back as it was right after the change with the id CHANGE."""
-    with closing(_store(ctx, user)) as store:
+    with _store(ctx, user) as store:
         version = store.restore(change)
     print_done(f"Restored: {version.path} as of change {change}", change=change, path=version.path)
 
 
-def _store(ctx: click.Context, user: str) -> SkillStore:
-    home = home_of(ctx)
-    if not user:
-        return open_skills(home, load_config(home))
-    with open_memory(home, provider="") as opened:
-        return open_skills(home, opened.config, session_of_user(opened, user).owner)
+@contextmanager
+def _store(ctx: click.Context, user: str) -> Iterator[SkillStore]:
+    """Open the store of the skills of a user, "" for the person at home."""
+    home, owner = home_of(ctx), ""
+    if user:
+        with open_memory(home, provider="") as opened:
+            owner = session_of_user(opened, user).owner
+    config = load_config(home)
+    with closing(open_sessions(home, config)) as sessions:
+        yield open_skills(home, config, sessions.database, owner)

@@ -1,21 +1,21 @@
-"""Skills as a part of a home: what export, import, review, verify, forget and the timeline ask of them."""
+"""Skills as a part of a home: what export, import, review, forget and the timeline ask of them."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from hermes_core import HermesHome
 from hermes_core.config import Config
 from hermes_core.contract.extensions import PartItem
 from hermes_core.curated.origins import entry_hash
-from hermes_core.storage.chain import ChainReport
+from hermes_core.storage.engine import Engine
 from hermes_core.storage.inventory import Inventory
 from hermes_memory_agent.skills.document import read_skill
+from hermes_memory_agent.skills.history import SkillChange, SkillHistory
 from hermes_memory_agent.skills.portable import check_skill, export_skills, import_skill
-from hermes_memory_agent.skills.store import JOURNAL, SkillChange, SkillStore, open_skills, skills_folder
+from hermes_memory_agent.skills.store import SkillStore, key_of_folder, open_skills, skills_folder
 
 # Digits of a hash in the name of an item: enough to tell the items of a home apart.
 _HASH_DIGITS = 16
@@ -27,45 +27,40 @@ class SkillPart:
     def __init__(self, home: HermesHome, config: Config) -> None:
         self._home, self._config = home, config
 
-    def items(self, owner: str) -> SkillItems:
+    def items(self, database: Engine, owner: str) -> SkillItems:
         """Return the skills of a `Session.owner`, "" for the person at home."""
-        return SkillItems(open_skills(self._home, self._config, owner), enabled=self._config.skills.enabled)
-
-    def journals(self) -> Iterator[SkillRecord]:
-        """Yield the record of each folder of skills, also those that are lost."""
-        root, users = skills_folder(self._home), self._home.memories / "users"
-        yield SkillRecord("skills", root)
-        lost = (store.path for store in Inventory(self._home.path).lost())
-        roots = {*users.glob("*/skills")}
-        roots |= {path.parent for path in lost if path.name == JOURNAL and users in path.parents}
-        for folder in sorted(roots):
-            yield SkillRecord(f"skills of {folder.parent.name}", folder)
+        store = open_skills(self._home, self._config, database, owner)
+        return SkillItems(store, enabled=self._config.skills.enabled)
 
     def export_records(
-        self, wanted: Callable[[str], bool], leave_out: Callable[[str], object]
+        self, database: Engine, wanted: Callable[[str], bool], leave_out: Callable[[str], object]
     ) -> Iterator[dict[str, Any]]:
         """Yield a record for each skill, with all files beside its SKILL.md."""
-        return export_skills(self._home, wanted, leave_out)
+        return export_skills(self._home, database, wanted, leave_out)
 
     def check_record(self, record: Mapping[str, Any]) -> None:
         """Raise `ImportFailed` if a record is none that `export_records` yields."""
         check_skill(record)
 
-    def import_record(self, record: Mapping[str, Any], *, keep_origins: bool) -> str:
+    def import_record(self, database: Engine, record: Mapping[str, Any], *, keep_origins: bool) -> str:
         """Write a skill that is not there yet. Return "imported", "present" or "different"."""
-        return import_skill(self._home, record, keep_origins=keep_origins)
+        return import_skill(self._home, database, record, keep_origins=keep_origins)
 
     def check_text(self, name: str, text: str) -> None:
         """Raise `SkillError` if a text from another program can't be a skill in the folder `name`."""
         read_skill(text, name)
 
-    def forget(self, owner: str) -> None:
-        """Delete the folder of a user's skills."""
+    def forget(self, database: Engine, owner: str) -> None:
+        """Delete the folder of a user's skills, with their history and origins."""
         folder = skills_folder(self._home, owner)
-        if owner and folder.is_dir():
+        if not owner:
+            return
+        if folder.is_dir():
             # First: if this process dies in between, nothing that was deleted on purpose counts as lost.
             Inventory(self._home.path).remove_below(folder)
             shutil.rmtree(folder)
+        # Then: without its origin, a skill that is left after a crash would pass for the person's.
+        SkillHistory(database, key_of_folder(self._home, folder)).forget()
 
 
 class SkillItems:
@@ -97,14 +92,6 @@ class SkillItems:
         self._store.delete(item.name)
         return "hermes-memory skills undo"
 
-    def origins_fault(self) -> str:
-        """Return why the origins of the skills can't be read, "" if they can."""
-        return self._store.origins.read().fault if self._enabled else ""
-
-    def rebuild_origins(self) -> int:
-        """Replace unreadable origins. Return the number of skills, all of which wait from then on."""
-        return self._store.rebuild_origins()
-
     def history(self, limit: int, before: int | None = None) -> list[SkillChange]:
         """Return the changes, newest first, only those older than `before` if it is given."""
         return self._store.history(limit, before)
@@ -116,32 +103,3 @@ class SkillItems:
     def restore(self, change: int) -> SkillChange:
         """Bring a skill back as it was after this change, and return the change."""
         return self._store.restore(change)
-
-    def close(self) -> None:
-        """Close the journal."""
-        self._store.close()
-
-
-class SkillRecord:
-    """The record of the changes in one folder of skills.
-
-    Attributes:
-        name: Name of the record, for people.
-        path: The file of the journal.
-    """
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.path = name, folder / JOURNAL
-        self._store = SkillStore(folder)
-
-    def verify(self) -> ChainReport | None:
-        """Check the record; None if nothing was recorded yet. Raises `StorageError`."""
-        return self._store.verify()
-
-    def accept_history(self) -> None:
-        """Record that a person accepts the history as it is."""
-        self._store.accept_history()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._store.close()

@@ -6,22 +6,23 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from hermes_core import HermesHome
-from hermes_core.curated.origins import NoteOrigins
+from hermes_core.curated.origins import PERSON, entry_hash
 from hermes_core.errors import ImportFailed
 from hermes_core.safety.origin import RANKS, as_origin
-from hermes_core.storage.inventory import ORIGINS
+from hermes_core.storage.engine import Engine
 from hermes_memory_agent.skills.document import normalize_lines
+from hermes_memory_agent.skills.history import SkillHistory
 from hermes_memory_agent.skills.store import (
     FILE,
     MAX_DEPTH,
     MAX_FILE_BYTES,
     PARTIAL,
     SkillStore,
+    key_of_folder,
     skills_folder,
 )
 
@@ -36,21 +37,26 @@ _FOLDER = re.compile(r"[\w.%~-]{0,120}", re.ASCII)
 
 
 def export_skills(
-    home: HermesHome, folders: Callable[[str], bool], left_out: Callable[[str], object]
+    home: HermesHome,
+    database: Engine,
+    folders: Callable[[str], bool],
+    left_out: Callable[[str], object],
 ) -> Iterator[dict[str, Any]]:
     """Yield a record for each skill of the home and of its users, with all files beside its SKILL.md.
 
     Args:
         folders: Returns True for the name of a user's folder, "" for the home, that is wanted.
-        left_out: Gets a sentence for each file that no record can hold.
+        left_out: Gets a sentence for each thing that no record can hold, such as the history.
     """
     users = home.memories / "users"
     names = sorted(path.parent.name for path in users.glob("*/skills")) if users.is_dir() else []
+    has_history = False
     for folder in filter(folders, ["", *names]):
         root = _root(home, folder)
+        history = SkillHistory(database, key_of_folder(home, root))
+        has_history = has_history or bool(history.changes(1))
         if not root.is_dir():
             continue
-        table = NoteOrigins(root / f".{ORIGINS}").read()
         for path in sorted(_skill_folders(root)):
             place = path.relative_to(root).as_posix()
             if not _is_place(place):
@@ -61,8 +67,11 @@ def export_skills(
             if not isinstance(text, str):
                 left_out(f"the skill {place!r}: its {FILE} is no text")
                 continue
-            origin = table.of(normalize_lines(text)).origin
+            text = normalize_lines(text)
+            origin = history.origins([text]).get(entry_hash(text), PERSON).origin
             yield {"folder": folder, "path": place, "files": files, "origin": origin}
+    if has_history:
+        left_out("the history of skills")
 
 
 def check_skill(record: Mapping[str, Any]) -> None:
@@ -85,7 +94,7 @@ def check_skill(record: Mapping[str, Any]) -> None:
 
 
 def import_skill(
-    home: HermesHome, record: Mapping[str, Any], *, keep_origins: bool
+    home: HermesHome, database: Engine, record: Mapping[str, Any], *, keep_origins: bool
 ) -> Literal["imported", "present", "different"]:
     """Write a skill that is not there yet. A skill that is there stays as it is: "present" if it is the same.
 
@@ -102,13 +111,13 @@ def import_skill(
         here = dict(_files(path, record["path"], lambda _: None))
         return "present" if here == record["files"] else "different"
     name = PurePosixPath(record["path"]).name
-    with closing(SkillStore(root)) as store:
-        if any(skill.name == name for skill in store.skills()):
-            return "different"
-        origin = as_origin(record["origin"]) if keep_origins else "import"
-        files = {file: _bytes(content) or b"" for file, content in record["files"].items() if file != FILE}
-        text = record["files"][FILE]
-        store.import_skill_files(record["path"], text, files, origin, scanned=not keep_origins)
+    store = SkillStore(root, database, key=key_of_folder(home, root))
+    if any(skill.name == name for skill in store.skills()):
+        return "different"
+    origin = as_origin(record["origin"]) if keep_origins else "import"
+    files = {file: _bytes(content) or b"" for file, content in record["files"].items() if file != FILE}
+    text = record["files"][FILE]
+    store.import_skill_files(record["path"], text, files, origin, scanned=not keep_origins)
     return "imported"
 
 

@@ -1,4 +1,4 @@
-"""Store of a home's skills: find, show and change them, with scan, lock, journal and undo.
+"""Store of a home's skills: find, show and change them, with scan, lock, history and undo.
 
 `skills/CATEGORY/NAME/SKILL.md` are the agent's own, in the home or in the folder of a user. Skills of further folders are read and never written.
 """
@@ -7,32 +7,31 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import math
 import os
 import re
 import shlex
-import sqlite3
 import stat
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_core import HermesHome, sanitize_context
-from hermes_core.config import Config
+from hermes_core.config import Config, load_config
 from hermes_core.contract.values import Origin, Session
-from hermes_core.curated.origins import UNKNOWN, NoteOrigins, entry_hash
-from hermes_core.errors import SkillError, StorageError
+from hermes_core.curated.origins import PERSON, UNKNOWN, NoteOrigin, entry_hash
+from hermes_core.errors import HermesError, SkillError, StorageError
 from hermes_core.home import expanded
-from hermes_core.kit import Database, Migration, clip, storable, write_atomic
+from hermes_core.kit import Database, clip, storable, write_atomic
 from hermes_core.safety.neutral import neutralize
 from hermes_core.safety.origin import RANKS, Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.scan import Scan, first_threat
 from hermes_core.safety.templates import without_turns
-from hermes_core.storage.chain import ChainReport, EventChain, text_digest
+from hermes_core.sessions.home_store import open_sessions, place_of
+from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, remedy_for, write_checked
-from hermes_core.storage.inventory import ORIGINS
-from hermes_core.storage.sqlite import SCHEMA_1
+from hermes_core.storage.inventory import STATE_DB, Inventory
 from hermes_core.storage.verdicts import ScannedText, Verdicts
 from hermes_memory_agent.skills.document import (
     MAX_SKILL_CHARS,
@@ -43,11 +42,12 @@ from hermes_memory_agent.skills.document import (
     parse_skill,
     read_skill,
 )
+from hermes_memory_agent.skills.history import SkillChange, SkillHistory, same_text
 
 FILE = "SKILL.md"
 
-JOURNAL = ".journal.db"
-"""File in a folder of skills with every change that the agent made to one, for history and undo."""
+LOCK = ".skills"
+"""Name in a folder of skills whose lock file is held during a change."""
 
 PARTIAL = ".partial"
 """Suffix of a folder that is still being written."""
@@ -100,17 +100,22 @@ class SkillStore:
     """Store of the skills under `root`, and of those in `external` folders, which are only read.
 
     Args:
+        database: The database of the home, with the history and the origins.
         external: Folders; a relative path starts at the home, beside `root`.
         scan: Threat scan of what the agent writes.
         verdicts: Verdicts of the person on the files that they put here; None for none.
         platform: linux, macos or windows; the default is this system.
         owner: `Session.owner` of the user whose skills these are.
         always_indexed: Low origins whose skills are in the index without a confirmation.
+        key: Key of `root` in the database, see `SkillHistory`.
+        place: This machine and home, if other machines use the database too.
+        lost_at: Time in epoch seconds at which the database was lost. Nobody knows any more where older skills come from.
     """
 
     def __init__(
         self,
         root: Path,
+        database: Engine,
         external: Iterable[str | Path] = (),
         *,
         scan: Scan = first_threat,
@@ -118,16 +123,18 @@ class SkillStore:
         platform: str | None = None,
         owner: str = "",
         always_indexed: Collection[str] = (),
+        key: str = "skills",
+        place: str = "",
+        lost_at: float = 0.0,
     ) -> None:
         self._root = root
         self.owner = owner
-        self.origins = NoteOrigins(root / f".{ORIGINS}")
+        self._history, self._lost_at = SkillHistory(database, key, place), lost_at
         self._always_indexed = frozenset(always_indexed)
         self._external = tuple(root.parent / expanded(folder) for folder in external)
         self._scan = scan
         self._verdicts = verdicts or Verdicts(HermesHome(root.parent))
         self._platform = platform or OPERATING_SYSTEMS.get(sys.platform, sys.platform)
-        self._journal = SkillJournal(root / JOURNAL)
 
     def skills(self) -> list[Skill]:
         """Return the skills for this platform, by category and name. An own skill hides an external one of its name."""
@@ -235,17 +242,7 @@ class SkillStore:
             raise SkillError(
                 f"skill {name!r} was changed since it was shown", "run hermes-memory review again"
             )
-        self._journal.record("confirm", entry_hash(text))  # first: no confirmation is without an event
-        self.origins.confirm([text])
-
-    def rebuild_origins(self) -> int:
-        """Replace an unusable file of origins. Return the number of skills, all of which wait now."""
-        texts = [self._view(skill, "") for skill in self.skills() if skill.own]
-        earlier = [
-            text for change in self.history(MAX_CHANGES) for text in (change.before, change.after) if text
-        ]
-        self.origins.rebuild([*texts, *map(normalize_lines, earlier)])
-        return len(texts)
+        self._history.confirm(text)
 
     def origin_of(self, session: Session, content: str, reading: Reading | None, name: str = "") -> Origin:
         """Return the origin of a skill's new text.
@@ -334,19 +331,19 @@ class SkillStore:
         Raises `SkillError` if the skill was changed since.
         """
         self._settle()
-        target = self._journal.last_standing() if change is None else self._journal.find(change)
+        target = self._last_standing() if change is None else self._history.find(change)
         if target is None:
             what = (
                 "there is nothing to undo" if change is None else f"there is no change {change!r} of skills"
             )
             raise SkillError(what, "hermes-memory skills history lists the changes")
-        self._change(target.path, "undo", lambda now: _restored(target, now), session_id)
+        self._change(target.path, "undo", lambda now: _restored(target, now), session_id, undoes=target.id)
         return target
 
     def restore(self, change: int, session_id: str = "") -> SkillChange:
         """Bring back a skill as it was right after the change of this id. Raises `SkillError` if there is no such change."""
         self._settle()
-        version = self._journal.find(change)
+        version = self._history.find(change)
         if version is None:
             raise SkillError(
                 f"there is no change {change!r} of skills", "hermes-memory skills history lists the changes"
@@ -354,24 +351,10 @@ class SkillStore:
         self._change(version.path, "restore", lambda _: version.after, session_id)
         return version
 
-    def verify(self) -> ChainReport | None:
-        """Check the record of all changes; None if no skill was changed yet. Raises `StorageError`."""
-        return self._journal.verify() if (self._root / JOURNAL).exists() else None
-
-    def accept_history(self) -> None:
-        """Record that a person accepts the history as it is, after `verify` had reported faults."""
-        self._journal.accept()
-
     def history(self, limit: int = 50, before: int | None = None) -> list[SkillChange]:
         """Return the changes, newest first; only those older than the change `before` if it is given."""
-        if not (self._root / JOURNAL).exists():
-            return []
         self._settle()
-        return self._journal.changes(limit, before)
-
-    def close(self) -> None:
-        """Close the journal."""
-        self._journal.close()
+        return self._history.changes(limit, before)
 
     # ------------------------------------------------------------------ private
 
@@ -382,13 +365,14 @@ class SkillStore:
         edit: Callable[[str | None], str | None],
         session_id: str,
         origin: Origin | None = None,
+        undoes: int | None = None,
     ) -> int:
         file = self._root / path
         if not _within(file, self._root):
             raise SkillError(f"{path!r} leads out of the skills folder, by a link", "choose another category")
         # Other processes write the same folder: the lock spans from the read to the end of the write.
-        with locked(self._root / JOURNAL):
-            self._journal.settle(self._text)
+        with locked(self._root / LOCK):
+            self._history.settle(self._text)
             before = self._text(path)
             after = edit(before)
 
@@ -397,20 +381,20 @@ class SkillStore:
                 if self._text(path) != before:
                     raise SkillError(f"{path!r} was changed by another program just now", "try again")
 
-            if (
-                after is not None and origin is not None
-            ):  # before the file: after a crash it may not pass for a person's
-                self.origins.record(
-                    {normalize_lines(after): origin}, session_id, raise_to=origin in ("person", "owner")
-                )
-            change = self._journal.begin(path, action, before, after, session_id)
+            change = self._history.begin(path, action, before, after, session_id, origin, undoes)
             if after is None:
                 check()
                 _delete(file)
             else:
                 write_checked(file, after.encode(), _mode(file), check)
-            self._journal.finish(change)
+            self._history.finish(change)
             return change
+
+    def _last_standing(self) -> SkillChange | None:
+        """Return the newest change that is in effect here, or None."""
+        # A person may have taken a change back by hand, and other machines have files of their own.
+        standing = self._history.standing()
+        return next((one for one in standing if not same_text(self._text(one.path), one.before)), None)
 
     def _view(self, skill: Skill, file: str) -> str:
         path = skill.folder / (file or FILE)
@@ -488,44 +472,55 @@ class SkillStore:
 
     def _read(self) -> tuple[list[Skill], list[Skill], list[tuple[Path, str]]]:
         """Return the skills for this platform, those for other platforms, and files that can't be used with the reason."""
-        usable: dict[str, Skill] = {}
-        hidden: list[Skill] = []
         unusable: list[tuple[Path, str]] = []
+        files: list[_SkillFile] = []
         for root, path in self._files(unusable):
             try:
-                skill = self._skill(root, path)
+                files.append(_read_file(root, path))
             except SkillError as exc:
                 unusable.append((path, str(exc)))
-                continue
+        usable: dict[str, Skill] = {}
+        hidden: list[Skill] = []
+        for file, known in zip(files, self._origins(files, unusable), strict=True):
+            skill = self._skill(file, known)
             if skill.name in usable:
-                unusable.append((path, f"hidden by the skill of that name in {usable[skill.name].folder}"))
+                reason = f"hidden by the skill of that name in {usable[skill.name].folder}"
+                unusable.append((file.path, reason))
             elif not skill.document.platforms or self._platform in skill.document.platforms:
                 usable[skill.name] = skill
             else:
                 hidden.append(skill)
         return sorted(usable.values(), key=lambda skill: (skill.category, skill.name)), hidden, unusable
 
-    def _skill(self, root: Path, path: Path) -> Skill:
-        if path.name != FILE:
-            raise SkillError(f"the file of a skill is named {FILE}", "rename it")
-        text = _read_text(path, MAX_SKILL_CHARS)
-        if text is None:
-            raise SkillError("it is a link to nowhere, or was just deleted", "mend or remove the link")
-        document = read_skill(text, path.parent.name)
-        folder = path.parent.relative_to(root)
-        if str(folder) != storable(str(folder)):
-            raise SkillError("the name of its folder is not UTF-8 text", "rename it")
-        category = "/".join(folder.parts[:-1])
-        if not _CATEGORY.fullmatch(category):  # the name of a folder is no place for sentences in the prompt
-            category = "general"
-        own = root == self._root and _within(path, root)
-        # The skills of another home bring their origins.
-        origins = self.origins if own else NoteOrigins(root / f".{ORIGINS}")
-        known = origins.read().of(text)
+    def _skill(self, file: _SkillFile, known: NoteOrigin) -> Skill:
+        own = file.root == self._root and _within(file.path, file.root)
         origin: Origin = "file" if known.origin == "person" else known.origin
         accepted = origin in self._always_indexed and (known != UNKNOWN or "file" in self._always_indexed)
         waits = not may_command(origin) and not accepted
-        return Skill(category, document, path.parent, own, origin, waits)
+        return Skill(file.category, file.document, file.path.parent, own, origin, waits)
+
+    def _origins(self, files: Sequence[_SkillFile], unusable: list[tuple[Path, str]]) -> list[NoteOrigin]:
+        """Return the origin of each text. If a database can't be read, which is added to `unusable`, it is unknown."""
+        tables: dict[Path, Mapping[str, NoteOrigin] | None] = {}
+        here: Mapping[str, NoteOrigin] = {}
+        for root in dict.fromkeys((self._root, *(file.root for file in files))):
+            try:
+                if root == self._root:
+                    here = tables[root] = self._history.origins(file.text for file in files)
+                    continue
+                others = _origins_beside(root, [file.text for file in files if file.root == root])
+                confirmed = {key: known for key, known in here.items() if known.confirmed}
+                tables[root] = {**others, **confirmed}
+            except HermesError as exc:
+                tables[root] = None
+                unusable.append((root, f"nobody knows where its skills come from, so they wait: {exc}"))
+        origins = []
+        for file in files:
+            table = tables[file.root]
+            is_lost = file.root == self._root and self._lost_at and _changed_at(file.path) < self._lost_at
+            default = UNKNOWN if table is None or is_lost else PERSON
+            origins.append((table or {}).get(entry_hash(file.text), default))
+        return origins
 
     def _files(self, unusable: list[tuple[Path, str]]) -> Iterator[tuple[Path, Path]]:
         """Yield the files of skills, each with its root. A folder that can't be read is added to `unusable`."""
@@ -559,14 +554,70 @@ class SkillStore:
         return _read_exactly(self._root / path)
 
     def _settle(self) -> None:
-        with locked(self._root / JOURNAL):
-            self._journal.settle(self._text)
+        if self._history.pending():
+            with locked(self._root / LOCK):
+                self._history.settle(self._text)
+
+
+@dataclass(frozen=True, slots=True)
+class _SkillFile:
+    root: Path
+    path: Path
+    category: str
+    document: SkillDocument
+    text: str
+
+
+def _read_file(root: Path, path: Path) -> _SkillFile:
+    if path.name != FILE:
+        raise SkillError(f"the file of a skill is named {FILE}", "rename it")
+    text = _read_text(path, MAX_SKILL_CHARS)
+    if text is None:
+        raise SkillError("it is a link to nowhere, or was just deleted", "mend or remove the link")
+    document = read_skill(text, path.parent.name)
+    folder = path.parent.relative_to(root)
+    if str(folder) != storable(str(folder)):
+        raise SkillError("the name of its folder is not UTF-8 text", "rename it")
+    category = "/".join(folder.parts[:-1])
+    if not _CATEGORY.fullmatch(category):  # the name of a folder is no place for sentences in the prompt
+        category = "general"
+    return _SkillFile(root, path, category, document, text)
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # deleted just now
+        return 0.0
+
+
+def _origins_beside(folder: Path, texts: Sequence[str]) -> Mapping[str, NoteOrigin]:
+    """Return the origins of skills that another home has, from its database."""
+    folder = Path(os.path.realpath(folder))
+    of_user = folder.parent.parent.parts[-2:] == ("memories", "users")
+    home = HermesHome(folder.parents[3] if of_user else folder.parent)
+    url = load_config(home).storage.url if home.config_yaml.exists() else ""
+    if folder.name != "skills" or not (url or home.state_db.exists()):
+        return {}
+    database = (
+        open_sessions(home, load_config(home)).database if url else Database(home.state_db, read_only=True)
+    )
+    with contextlib.closing(database):
+        # Hermes Agent has a state.db too, with other tables.
+        known = database.columns("note_entries")
+        return SkillHistory(database, key_of_folder(home, folder)).origins(texts) if known else {}
 
 
 def open_skills(
-    home: HermesHome, config: Config, owner: str = "", provider_folders: Sequence[Path] = ()
+    home: HermesHome,
+    config: Config,
+    database: Engine,
+    owner: str = "",
+    provider_folders: Sequence[Path] = (),
 ) -> SkillStore:
     """Return the store of the skills of a `Session.owner`; "" is the person at home.
+
+    The caller closes the database.
 
     Without `memory.per_user` all share the skills of the home. The folders of `skills.external_dirs` may be private, so
     other users read only those of `memory.shared_base`, and those that came with the provider (`provider_folders`).
@@ -577,20 +628,30 @@ def open_skills(
     accepted = tuple(RANKS) if config.memory.trust == "open" else config.memory.accepted_origins
     external: tuple[str, ...] = () if owner else config.skills.external_dirs
     folders: list[str | Path] = [*external, *shared, *provider_folders]
-    verdicts = Verdicts(home)
+    verdicts, inventory, folder = Verdicts(home), Inventory(home.path), skills_folder(home, owner)
+    is_lost = not config.storage.url and inventory.lost_at(home.state_db) is not None
     return SkillStore(
-        skills_folder(home, owner),
+        folder,
+        database,
         folders,
         scan=verdicts.scan,
         verdicts=verdicts,
         owner=owner,
         always_indexed=accepted,
+        key=key_of_folder(home, folder),
+        place=place_of(home, config),
+        lost_at=math.inf if is_lost else inventory.accepted(STATE_DB),
     )
 
 
 def skills_folder(home: HermesHome, owner: str = "") -> Path:
     """Return the folder of skills of a `Session.owner`; "" is the person at home."""
     return home.folder_of(owner) / "skills" if owner else home.skills
+
+
+def key_of_folder(home: HermesHome, folder: Path) -> str:
+    """Return the key in the database of a folder of skills: "skills", or that of a user, below the folder of the notes."""
+    return "skills" if folder == home.skills else folder.relative_to(home.memories).as_posix()
 
 
 def index_line(skill: Skill) -> str:
@@ -711,154 +772,3 @@ def _files(skill: Skill) -> list[str]:
         if os.path.isfile(path)  # noqa: PTH113  `is_file` raises for a link that can't be followed
     )
     return sorted(matches)[:50]
-
-
-# ------------------------------------------------------------------------------------------------------------- journal
-
-MAX_CHANGES = 1000
-"""Changes kept; an older change can't be undone."""
-
-_TABLE = """
-CREATE TABLE changes (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    path TEXT NOT NULL,
-    action TEXT NOT NULL,
-    at REAL NOT NULL,
-    before TEXT,
-    after TEXT,
-    session_id TEXT NOT NULL,
-    done INTEGER NOT NULL DEFAULT 0
-) STRICT
-"""
-_SELECT = "SELECT id, path, action, at, before, after, session_id FROM changes"
-
-
-@dataclass(frozen=True, slots=True)
-class SkillChange:
-    """Change of one file: its exact text before and after, None if there was or is no file."""
-
-    id: int
-    path: str
-    action: str
-    at: float
-    before: str | None
-    after: str | None
-    session_id: str
-
-
-class SkillJournal:
-    """Journal of every change that the agent makes to a skill under one folder, for history and undo.
-
-    A change is first an intent, then the file is replaced, then the change is done. After a crash, the content of the
-    file tells whether the change happened. All writing happens under the lock of the skills.
-    """
-
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._database = Database(path, MIGRATIONS, reopen_moved=True, fixed_sql=True)
-        self._chain = EventChain(self._database, MAX_CHANGES, clock)
-        self._clock = clock
-
-    def begin(self, path: str, action: str, before: str | None, after: str | None, session_id: str) -> int:
-        """Record a change that is about to happen, and return its id."""
-        with self._database.transaction() as connection:
-            row = connection.execute(
-                "INSERT INTO changes (path, action, at, before, after, session_id) VALUES (?, ?, ?, ?, ?, ?)",
-                (path, action, self._clock(), before, after, session_id),
-            )
-            # The oldest changes go in the same transaction, so that the journal never grows beyond its limit.
-            connection.execute("DELETE FROM changes WHERE id <= ?", ((row.lastrowid or 0) - MAX_CHANGES,))
-            return row.lastrowid or 0
-
-    def finish(self, change: int) -> None:
-        """Mark a change as done, and append its event to the record."""
-        with self._database.transaction() as connection:
-            connection.execute("UPDATE changes SET done = 1 WHERE id = ?", (change,))
-            row = connection.execute(_SELECT + " WHERE id = ?", (change,)).fetchone()
-            if row is not None:
-                details = {"content": _digest(row), "session": row["session_id"]}
-                self._chain.append(row["action"], row["path"], details, change)
-
-    def record(self, kind: str, subject: str, **details: str) -> None:
-        """Record a decision of a person about the text with the hash `subject`: confirm, reject or allow."""
-        self._chain.append(kind, subject, details)
-
-    def verify(self) -> ChainReport:
-        """Check that the record of events is whole and that the history is as it was recorded."""
-        with self._database.transaction():  # no change is stored between the two queries
-            return self._chain.check(self._contents())
-
-    def accept(self) -> None:
-        """Record that a person accepts the history as it is. `verify` checks it from here on."""
-        with self._database.transaction():
-            self._chain.accept(max(self._contents(), default=0))
-
-    def _contents(self) -> dict[int, str]:
-        rows = self._database.execute(_SELECT + " WHERE done = 1 ORDER BY id")
-        return {row["id"]: _digest(row) for row in rows}
-
-    def settle(self, read: Callable[[str], str | None]) -> None:
-        """Decide the intents that a crash left: done if the file has their text, otherwise the change never happened."""
-        rows = self._database.execute(_SELECT + " WHERE done = 0").fetchall()
-        for row in rows:
-            try:
-                now = read(row["path"])
-            except SkillError:  # not readable now: decided at a later call
-                continue
-            if same_text(now, row["after"]):
-                self.finish(row["id"])
-            else:
-                self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
-
-    def changes(self, limit: int = 50, before: int | None = None) -> list[SkillChange]:
-        """Return the changes that happened, newest first; only those older than `before` if it is given."""
-        sql = _SELECT + " WHERE done = 1 AND id < ? ORDER BY id DESC LIMIT ?"
-        return [
-            SkillChange(*row)
-            for row in self._database.execute(sql, (2**62 if before is None else before, limit))
-        ]
-
-    def last_standing(self) -> SkillChange | None:
-        """Return the newest change that no later change took back, or None."""
-        standing: list[SkillChange] = []
-        for change in reversed(self.changes(MAX_CHANGES)):
-            last = next((earlier for earlier in reversed(standing) if earlier.path == change.path), None)
-            if (
-                change.action == "undo"
-                and last
-                and same_text(last.before, change.after)
-                and same_text(last.after, change.before)
-            ):
-                standing.remove(last)
-            else:
-                standing.append(change)
-        return standing[-1] if standing else None
-
-    def find(self, change: int) -> SkillChange | None:
-        """Return the change of this id if it happened, else None."""
-        # As a text, which SQLite compares as a number: it refuses an int that is too large for an id.
-        row = self._database.execute(_SELECT + " WHERE id = ? AND done = 1", (str(change),)).fetchone()
-        return SkillChange(*row) if row else None
-
-    def close(self) -> None:
-        """Close the database."""
-        self._database.close()
-
-
-def _digest(row: sqlite3.Row) -> str:
-    """Return the digest of what a change did."""
-    return text_digest(row["path"], row["action"], row["before"], row["after"])
-
-
-def same_text(left: str | None, right: str | None) -> bool:
-    """Compare two texts of a file without regard to line ends and a byte order mark. None is no file."""
-    return left == right or (
-        left is not None and right is not None and normalize_lines(left) == normalize_lines(right)
-    )
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    connection.execute(_TABLE)
-    EventChain.create(connection)
-
-
-MIGRATIONS: tuple[Migration, ...] = ((SCHEMA_1, _create),)

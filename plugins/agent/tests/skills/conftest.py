@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from hermes_core.sessions.session_store import SessionStore
+from hermes_core.storage.engine import Engine
 from hermes_memory_agent.skills.store import SkillStore
 
 
@@ -21,8 +24,13 @@ def write(folder: Path, text: str) -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SkillStore]:
+def database(tmp_path: Path) -> Iterator[Engine]:
+    """The database of the home."""
+    with closing(SessionStore(tmp_path / "state.db")) as sessions:
+        yield sessions.database
+
+
+@pytest.fixture
+def store(tmp_path: Path, database: Engine) -> SkillStore:
     (tmp_path / "team").mkdir()
-    store = SkillStore(tmp_path / "skills", ["team"], platform="linux")
-    yield store
-    store.close()
+    return SkillStore(tmp_path / "skills", database, ["team"], platform="linux")

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from hermes_core.cli import main
 from hermes_core.home import HermesHome
+from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_agent.skills.store import SkillStore
 
 TEXT = "---\nname: tea\ndescription: Make tea.\nversion: '2'\n---\nBoil water.\n"
@@ -16,8 +17,8 @@ TEXT = "---\nname: tea\ndescription: Make tea.\nversion: '2'\n---\nBoil water.\n
 
 @pytest.fixture(autouse=True)
 def written(hermes_home: HermesHome) -> None:
-    with closing(SkillStore(hermes_home.skills)) as store:
-        store.create("tea", "home", TEXT)
+    with closing(SessionStore(hermes_home.state_db)) as sessions:
+        SkillStore(hermes_home.skills, sessions.database).create("tea", "home", TEXT)
 
 
 def run(*arguments: str) -> Any:

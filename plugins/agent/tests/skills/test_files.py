@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import SkillError
+from hermes_core.storage.engine import Engine
 from hermes_memory_agent.skills.store import SkillStore
 from hermes_memory_agent.skills.tool import SkillTools
 from plugins.agent.tests.skills.conftest import skill, write
@@ -90,7 +91,9 @@ def test_a_file_whose_name_is_no_text_is_listed_beside_a_skill(store: SkillStore
     assert "it has: SKILL.md, caf?.md" in json.loads(answer.encode())["error"]
 
 
-def test_changes_after_the_folder_was_deleted_can_be_undone(store: SkillStore, tmp_path: Path) -> None:
+def test_changes_after_the_folder_was_deleted_can_be_undone(
+    store: SkillStore, tmp_path: Path, database: Engine
+) -> None:
     store.create("deploy", "ops", skill())
     shutil.rmtree(tmp_path / "skills")
 
@@ -101,9 +104,9 @@ def test_changes_after_the_folder_was_deleted_can_be_undone(store: SkillStore, t
     thread.start()
     thread.join()
     store.patch("brew", "Run it.", "Boil it.")
-    with closing(SkillStore(tmp_path / "skills")) as other:
-        assert [change.action for change in other.history()] == ["patch", "create"]
-        other.undo()
+    other = SkillStore(tmp_path / "skills", database)
+    assert [change.action for change in other.history()] == ["patch", "create", "create"]
+    other.undo()
     assert "Run it." in store.view("brew")
 
 
@@ -112,12 +115,14 @@ def die_after_the_file(home: Path) -> None:
     died = """
 import os, sys
 from pathlib import Path
-from hermes_memory_agent.skills.store import SkillJournal
+from hermes_core.sessions.session_store import SessionStore
+from hermes_memory_agent.skills.history import SkillHistory
 from hermes_memory_agent.skills.store import SkillStore
-SkillJournal.finish = lambda *_: os._exit(9)
-SkillStore(Path(sys.argv[1])).patch("deploy", "Run it.", "Walk.")
+SkillHistory.finish = lambda *_: os._exit(9)
+home = Path(sys.argv[1])
+SkillStore(home / "skills", SessionStore(home / "state.db").database).patch("deploy", "Run it.", "Walk.")
 """
-    run = subprocess.run([sys.executable, "-c", died, str(home / "skills")], check=False)
+    run = subprocess.run([sys.executable, "-c", died, str(home)], check=False)
     assert run.returncode == 9
 
 
@@ -148,17 +153,17 @@ def test_a_change_cut_short_of_a_file_that_can_not_be_read_now_holds_up_no_other
 def test_an_edit_saved_during_a_change_is_not_overwritten(store: SkillStore, tmp_path: Path) -> None:
     store.create("deploy", "ops", skill())
     path = tmp_path / "skills/ops/deploy/SKILL.md"
-    begin = store._journal.begin
+    begin = store._history.begin
 
-    def saved_meanwhile(*step: str | None) -> int:
+    def saved_meanwhile(*step: Any) -> int:
         path.write_text(skill(description="Saved by an editor."))
-        return begin(*step)  # type: ignore[arg-type]
+        return begin(*step)
 
     for change in (lambda: store.patch("deploy", "Run it.", "Walk."), lambda: store.delete("deploy")):
-        store._journal.begin = saved_meanwhile  # type: ignore[method-assign]
+        store._history.begin = saved_meanwhile  # type: ignore[method-assign]
         with pytest.raises(SkillError, match="changed by another program just now; try again"):
             change()
-        store._journal.begin = begin  # type: ignore[method-assign]
+        store._history.begin = begin  # type: ignore[method-assign]
         assert "Saved by an editor." in store.index()
         assert len(store.history()) == 1
         path.write_text(skill())
@@ -181,9 +186,11 @@ def test_a_folder_that_can_not_be_looked_into_is_a_problem(store: SkillStore, tm
         assert "ops/SKILL.md: its folder can't be read: Permission denied; check its" in store.problems()[0]
 
 
-def test_a_folder_of_skills_that_the_system_can_not_even_look_for_is_a_problem(tmp_path: Path) -> None:
-    with closing(SkillStore(tmp_path / "skills", ["x" * 300])) as store:
-        assert "no folder of skills is there" in store.problems()[0]
+def test_a_folder_of_skills_that_the_system_can_not_even_look_for_is_a_problem(
+    tmp_path: Path, database: Engine
+) -> None:
+    store = SkillStore(tmp_path / "skills", database, ["x" * 300])
+    assert "no folder of skills is there" in store.problems()[0]
 
 
 def test_a_link_that_the_system_can_not_follow_is_not_listed_beside_a_skill(
@@ -222,18 +229,20 @@ def test_a_skill_is_deleted_where_its_empty_folder_has_to_stay(
 
 @pytest.mark.parametrize("folder", ["skills", ".", "skills/team", "skills/../skills"])
 def test_a_folder_of_skills_that_is_the_homes_own_or_lies_in_it_or_around_it_hides_nothing(
-    tmp_path: Path, folder: str
+    tmp_path: Path, folder: str, database: Engine
 ) -> None:
     write(tmp_path / "skills" / "ops" / "deploy", skill())
     write(tmp_path / "skills" / "team" / "ops" / "test", skill("test"))
-    with closing(SkillStore(tmp_path / "skills", [folder], platform="linux")) as store:
-        assert [(one.name, one.own) for one in store.skills()] == [("deploy", True), ("test", True)]
-        assert store.problems() == []
+    store = SkillStore(tmp_path / "skills", database, [folder], platform="linux")
+    assert [(one.name, one.own) for one in store.skills()] == [("deploy", True), ("test", True)]
+    assert store.problems() == []
 
 
-def test_a_link_to_nowhere_in_place_of_the_homes_skills_is_a_problem(tmp_path: Path) -> None:
+def test_a_link_to_nowhere_in_place_of_the_homes_skills_is_a_problem(
+    tmp_path: Path, database: Engine
+) -> None:
     root = tmp_path / "skills"
-    with closing(SkillStore(root)) as store:
-        assert store.problems() == []
-        root.symlink_to(tmp_path / "unmounted")
-        assert store.problems() == [f"{root}: no folder of skills is there"]
+    store = SkillStore(root, database)
+    assert store.problems() == []
+    root.symlink_to(tmp_path / "unmounted")
+    assert store.problems() == [f"{root}: no folder of skills is there"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -48,8 +47,7 @@ def show(site: Site, request: PageRequest) -> Page:
     target, first = request.query.get("target", ""), request.number("first", 0) or 0
     items: list[WaitingItem] = []
     if not target:
-        with approval_of(site) as approval:
-            items = approval.waiting(PAGE_SIZE + 1)
+        items = approval_of(site).waiting(PAGE_SIZE + 1)
     waiting = [
         {
             "handle": item.handle,
@@ -94,14 +92,9 @@ def _files(site: Site, chosen: str, first: int) -> Iterator[ShownFile]:
             yield ShownFile(target, name, True, "", notes.usage(target), shown, flags, more)
 
 
-@contextlib.contextmanager
-def approval_of(site: Site) -> Iterator[Approval]:
-    """Open the notes and skills of the user that wait."""
-    approval = Approval(site.memory, site.notes, site.session)
-    try:
-        yield approval
-    finally:
-        approval.close()
+def approval_of(site: Site) -> Approval:
+    """Return the notes and skills of the user that wait."""
+    return Approval(site.memory, site.notes, site.session)
 
 
 def add(site: Site, request: PageRequest) -> Redirect:
@@ -149,16 +142,14 @@ def pin(site: Site, request: PageRequest) -> Redirect:
 
 def accept(site: Site, request: PageRequest) -> Redirect:
     """Confirm a note or skill that waits, with exactly the text that was shown."""
-    with approval_of(site) as approval:
-        item = approval.named(request.form.get("handle", ""))
-        return Redirect("/", approval.accept(item))
+    approval = approval_of(site)
+    return Redirect("/", approval.accept(approval.named(request.form.get("handle", ""))))
 
 
 def reject(site: Site, request: PageRequest) -> Redirect:
     """Remove a note or skill that waits."""
-    with approval_of(site) as approval:
-        item = approval.named(request.form.get("handle", ""))
-        sentence = approval.reject(item)
+    approval = approval_of(site)
+    sentence = approval.reject(approval.named(request.form.get("handle", "")))
     late = deliver(site.memory, site.session)
     return Redirect("/", " ".join(filter(None, (sentence, late))))
 

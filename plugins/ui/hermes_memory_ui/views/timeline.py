@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -43,8 +42,8 @@ def show(site: Site, request: PageRequest) -> Page:
     if chosen != SKILLS:
         notes = site.notes.history(target, limit=PAGE_SIZE + 1, before=before)
     if target is None:
-        with _skills(site) as store:
-            skills = [] if store is None else store.history(PAGE_SIZE + 1, before_skill)
+        store = _skills(site)
+        skills = [] if store is None else store.history(PAGE_SIZE + 1, before_skill)
     both: list[Any] = [*notes, *skills]
     changes = sorted(both, key=lambda change: -change.at)
     shown, more = changes[:PAGE_SIZE], ""
@@ -79,24 +78,17 @@ def show(site: Site, request: PageRequest) -> Page:
     )
 
 
-@contextlib.contextmanager
-def _skills(site: Site) -> Iterator[PartItems | None]:
-    """Open the skills of the user, None if no extension has skills."""
+def _skills(site: Site) -> PartItems | None:
+    """Return the skills of the user, None if no extension has skills."""
     part = site.memory.parts.stores.get(SKILLS)
-    if part is None:
-        yield None
-        return
-    with contextlib.closing(part.items(site.session.owner)) as items:
-        yield items
+    return None if part is None else part.items(site.memory.sessions.database, site.session.owner)
 
 
-@contextlib.contextmanager
-def _changed_skills(site: Site) -> Iterator[PartItems]:
-    """Open the skills of the user for a change. Raise `SessionError` if no extension has skills."""
-    with _skills(site) as items:
-        if items is None:
-            raise SessionError("no extension that is active has skills", "see hermes-memory extensions")
-        yield items
+def _changed_skills(site: Site) -> PartItems:
+    """Return the skills of the user for a change. Raise `SessionError` if no extension has skills."""
+    if (items := _skills(site)) is None:
+        raise SessionError("no extension that is active has skills", "see hermes-memory extensions")
+    return items
 
 
 def _skill_lines(change: Any) -> list[str]:
@@ -111,15 +103,13 @@ def _skill_lines(change: Any) -> list[str]:
 
 def undo_skill(site: Site, request: PageRequest) -> Redirect:
     """Undo a change of a skill, if the skill was not changed since."""
-    with _changed_skills(site) as store:
-        change = store.undo(request.required_number("id"))
+    change = _changed_skills(site).undo(request.required_number("id"))
     return Redirect("/timeline", f"Taken back: {change.action} of {change.path}")
 
 
 def restore_skill(site: Site, request: PageRequest) -> Redirect:
     """Bring back a skill as it was right after a change."""
-    with _changed_skills(site) as store:
-        change = store.restore(request.required_number("id"))
+    change = _changed_skills(site).restore(request.required_number("id"))
     return Redirect("/timeline", f"Restored: {change.path} as of change {change.id}")
 
 
