@@ -148,7 +148,7 @@ class NoteRows:
             statements.append(("DELETE FROM note_entries WHERE file = ? AND position >= ?", (file.key, same)))
         for position, note in enumerate(notes[same:], same):
             known = note.origin
-            values = (known.origin, known.at, known.session, known.confirmed, known.pinned, note.change)
+            values = (known.origin, known.at, known.session, known.confirmed, int(known.pinned), note.change)
             statements.append((_ADD_ENTRY, (file.key, position, note.text, *values)))
         return statements
 
