@@ -288,8 +288,7 @@ class NoteHistory:
             return []
         rows = self._database.execute("SELECT * FROM note_changes WHERE file = ? ORDER BY id", (key,))
         return [
-            {name: row[name] for name in PORTABLE_COLUMNS}
-            | {"number": row["id"], "undoes": row["undoes"]}
+            {name: row[name] for name in PORTABLE_COLUMNS} | {"number": row["id"], "undoes": row["undoes"]}
             for row in rows
         ]
 

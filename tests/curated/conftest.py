@@ -48,6 +48,7 @@ ON_BOTH_ENGINES = {
     "test_tool",
     "test_undo",
     "test_users",
+    "test_views",
     "test_waiting",
 }
 
