@@ -320,7 +320,7 @@ class StorageMove:
             return
         # The target's name of this home has rows from an earlier move.
         columns = "file, bytes_hash, text_hash, text"
-        copy = f"INSERT INTO note_views (place, {columns}) SELECT CAST(? AS TEXT), {columns} FROM note_views WHERE place = ?"  # noqa: S608
+        copy = f"INSERT INTO note_views (place, {columns}) SELECT CAST(? AS TEXT), {columns} FROM note_views WHERE place = ?"
         source.database.batch([("DELETE FROM note_views WHERE place = ?", (new,)), (copy, (new, old))])
 
     def _mark_target(self, source: SessionStore, target: SessionStore, mark: StoreMark, label: str) -> None:

@@ -102,7 +102,9 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path
                 Outbox(db.database).put("fake", NewRow("sync_turn", f"t{number}-{turn}", f"s{number}", "{}"))
             assert db.turns.count(f"s{number}") == turn + 1
             assert db.past.search(f"kumquat {number} {turn}", limit=3)
-        notes = Notes(HermesHome(tmp_path / f"m{number}"), db.database, scan=lambda text: None, place=f"m{number}")
+        notes = Notes(
+            HermesHome(tmp_path / f"m{number}"), db.database, scan=lambda text: None, place=f"m{number}"
+        )
         assert notes.add("memory", f"Grows kumquat {number}")["success"]
         claim = SessionLock(db.database)
         assert claim.move(f"s{number}")
