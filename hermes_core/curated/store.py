@@ -77,7 +77,7 @@ from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text, rank
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.safety.terminal import counted
-from hermes_core.storage.engine import CommitInDoubt, CommitUnconfirmed, Engine, RowConflict
+from hermes_core.storage.engine import CommitInDoubt, CommitUnconfirmed, Engine, RowConflict, Statement
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import lost_store
 
@@ -416,7 +416,7 @@ class Notes:
             self._write_view(file, data)
             return OpenFile(file, view.read(), session)
         if file.text.encode() == data:  # written by a program that died before it could say so
-            self._database.batch([self._rows.set_view(file, data)])
+            self._database.batch([self._rows.set_view(file, data, file.text)])
             return OpenFile(file, data, session)
         return self._adopt(file, data, session)
 
@@ -459,7 +459,8 @@ class Notes:
             notes,
             "" if is_first else "edit",
             session,
-            view=data if after == parsed.entries else None,
+            # Also if other notes were joined with it: the view is then an old one, and no edit a second time.
+            view=self._rows.set_view(file, data, join_entries(parsed.entries)),
         )
         [stored] = self._rows.read([file])
         if after != parsed.entries:
@@ -482,7 +483,8 @@ class Notes:
             with self._database.transaction():
                 # The view of a version that is not the newest would pass for an edit by hand.
                 if self._rows.lock(file):
-                    self._database.execute(*self._rows.set_view(file, view.write(file.text, expected)))
+                    data = view.write(file.text, expected)
+                    self._database.execute(*self._rows.set_view(file, data, file.text))
         except EditedMeanwhile as exc:
             log.info("%s: %s; the next look adopts it", view.path, exc)
         except (StorageError, MemoryConflict) as exc:
@@ -1201,14 +1203,14 @@ class Notes:
         writes: Sequence[MemoryWrite] = (),
         undoes: int | None = None,
         *,
-        view: bytes | None = None,
+        view: Statement | None = None,
         warnings: list[str] | None = None,
     ) -> int:
         """Store notes, history and rows of the outbox in one transaction. Return the id of the change.
 
         Args:
             action: The action of the change; "" for none.
-            view: Bytes of a view that shows these notes; None if there is none yet.
+            view: Statement that stores that a view was seen; None for none.
             warnings: Gets a sentence if the outbox does not take a write.
         """
         after, change = [note.text for note in notes], 0
@@ -1232,7 +1234,7 @@ class Notes:
                 if action:
                     statements += self.changes.complete(file, change, undoes)
                 if view is not None:
-                    statements.append(self._rows.set_view(structs.replace(file, notes=tuple(new)), view))
+                    statements.append(view)
                 if statements:
                     self._database.batch(statements)
                 for write in told:
