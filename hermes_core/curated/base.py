@@ -56,8 +56,17 @@ def read_base(path: Path, own: Path) -> SharedBase:
 def _origins_beside(file: Path) -> dict[str, NoteOrigin]:
     """Return the origins of the notes in the MEMORY.md of another home, from its database."""
     home = HermesHome(file.parent.parent)
-    if file != home.memory_md or not home.state_db.exists():
+    return origins_in_file(home, file.name) if file == home.memory_md else {}
+
+
+def origins_in_file(home: HermesHome, key: str) -> dict[str, NoteOrigin]:
+    """Return the origins of the notes of a file, by their text, from the state.db of a home; none without a database.
+
+    Raises:
+        StorageError: The database can't be read.
+    """
+    if not home.state_db.exists():
         return {}
     with contextlib.closing(Database(home.state_db, read_only=True)) as database:
-        [stored] = NoteRows(database).read([StoredFile(file.name, "", "memory")])
+        [stored] = NoteRows(database).read([StoredFile(key, "", "memory")])
     return {note.text: note.origin for note in stored.notes}

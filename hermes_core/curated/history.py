@@ -116,7 +116,7 @@ class NoteHistory:
             "session": json.dumps(session.to_dict()),
             "writes": json.dumps([_plain_write(write) for write in writes]),
             "undoes": undoes,
-            "undone": False,
+            "undone": 0,
             "provider": provider,
         }
         return insert_change(values)
@@ -126,10 +126,10 @@ class NoteHistory:
         statements: list[Statement] = []
         if undoes is not None:
             statements += [
-                ("UPDATE note_changes SET undone = TRUE WHERE id = ?", (undoes,)),
+                ("UPDATE note_changes SET undone = 1 WHERE id = ?", (undoes,)),
                 # If the reverted change was itself an undo, the change that it had reverted is in effect again.
                 (
-                    "UPDATE note_changes SET undone = FALSE WHERE id = (SELECT undoes FROM note_changes WHERE id = ?)",
+                    "UPDATE note_changes SET undone = 0 WHERE id = (SELECT undoes FROM note_changes WHERE id = ?)",
                     (undoes,),
                 ),
             ]
@@ -294,8 +294,7 @@ class NoteHistory:
             return []
         rows = self._database.execute("SELECT * FROM note_changes WHERE file = ? ORDER BY id", (key,))
         return [
-            {name: row[name] for name in PORTABLE_COLUMNS}
-            | {"undone": int(row["undone"]), "number": row["id"], "undoes": row["undoes"]}
+            {name: row[name] for name in PORTABLE_COLUMNS} | {"number": row["id"], "undoes": row["undoes"]}
             for row in rows
         ]
 
@@ -305,7 +304,7 @@ class NoteHistory:
         for change in changes:
             values = {name: change[name] for name in PORTABLE_COLUMNS[:-1]}
             values |= {
-                "undone": bool(change["undone"]),
+                "undone": int(change["undone"]),
                 "undoes": ids.get(change.get("undoes")),
                 "provider": "",
             }

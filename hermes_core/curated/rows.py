@@ -59,7 +59,7 @@ class StoredFile(Struct, frozen=True, dict=True):
         owner: `Session.owner` of the notes.
         version: Number of writes; 0 if nothing was ever stored.
         seen: Hash of the bytes of the last view on this machine; "" if there was none.
-        seen_text: Hash of the text that the notes had when this view was seen.
+        seen_text: Hash of the text of its entries.
     """
 
     key: str
@@ -148,7 +148,7 @@ class NoteRows:
             statements.append(("DELETE FROM note_entries WHERE file = ? AND position >= ?", (file.key, same)))
         for position, note in enumerate(notes[same:], same):
             known = note.origin
-            values = (known.origin, known.at, known.session, known.confirmed, known.pinned, note.change)
+            values = (known.origin, known.at, known.session, known.confirmed, int(known.pinned), note.change)
             statements.append((_ADD_ENTRY, (file.key, position, note.text, *values)))
         return statements
 
@@ -158,12 +158,12 @@ class NoteRows:
         row = self.database.execute(query, (file.key,)).fetchone()
         return row is not None and row["version"] == file.version
 
-    def set_view(self, file: StoredFile, data: bytes) -> Statement:
-        """Return the statement that stores which bytes of the view show the notes as they are in `file`."""
-        return _SET_VIEW, (self._place, file.key, digest(data), digest(file.text), file.text)
+    def set_view(self, file: StoredFile, data: bytes, text: str) -> Statement:
+        """Return the statement that stores which bytes of the view were seen last, and the text of their entries."""
+        return _SET_VIEW, (self._place, file.key, digest(data), digest(text), text)
 
     def text_of_view(self, file: StoredFile) -> str:
-        """Return the text that the notes had when their view was seen last; "" if it never was."""
+        """Return the text of the entries of a view when it was seen last; "" if it never was."""
         query = "SELECT text FROM note_views WHERE place = ? AND file = ?"
         row = self.database.execute(query, (self._place, file.key)).fetchone()
         return "" if row is None else str(row["text"])

@@ -34,7 +34,7 @@ from hermes_core.contract.values import (
     Refused,
     Session,
 )
-from hermes_core.curated.base import SharedBase, read_base
+from hermes_core.curated.base import SharedBase, origins_in_file, read_base
 from hermes_core.curated.document import (
     FlaggedEntry,
     NotesUsage,
@@ -78,8 +78,9 @@ from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text, rank
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.safety.terminal import counted
-from hermes_core.storage.engine import CommitInDoubt, CommitUnconfirmed, Engine, RowConflict
+from hermes_core.storage.engine import CommitInDoubt, CommitUnconfirmed, Engine, RowConflict, Statement
 from hermes_core.storage.files import LOCK_TIMEOUT
+from hermes_core.storage.inventory import lost_store
 
 if TYPE_CHECKING:
     from hermes_core.safety.scan import Scan, Threat
@@ -367,10 +368,11 @@ class Notes:
             return self._looked_at(self._rows.read([file])[0])
         except StorageError as exc:
             # A home that is only read: what the person wrote counts, and is stored later.
-            log.warning("%s and the notes can't be made to agree: %s", view.path, exc)
+            view.warn("and the notes can't be made to agree", exc)
             if data is None or file.was_shown_by(data):
                 return file
-            return structs.replace(file, notes=_notes_of(file, parse_note_file(data).entries))
+            origin = UNKNOWN if lost_store(self._home.state_db) else PERSON
+            return structs.replace(file, notes=_notes_of(file, parse_note_file(data).entries, origin))
 
     def _read_base(self) -> SharedBase:
         base = self._settings.shared_base
@@ -409,13 +411,14 @@ class Notes:
         unknown = (
             not file.seen
             and data is not None
-            and self.changes.had_text(file, data.decode("utf-8", "replace"))
+            and not parse_note_file(data).conflict
+            and self.changes.had_text(file, data.decode("utf-8"))
         )
         if data is None or file.was_shown_by(data) or unknown:
             self._write_view(file, data)
             return OpenFile(file, view.read(), session)
         if file.text.encode() == data:  # written by a program that died before it could say so
-            self._database.batch([self._rows.set_view(file, data)])
+            self._database.batch([self._rows.set_view(file, data, file.text)])
             return OpenFile(file, data, session)
         return self._adopt(file, data, session)
 
@@ -435,19 +438,22 @@ class Notes:
         base = split_entries(self._rows.text_of_view(file)) if file.seen else ()
         after = parsed.entries
         if base != file.entries and file.notes:
-            merged = merge(base, parsed.entries, file.entries)
-            # Both changed one entry: it stays in both forms, which a person can tell apart.
-            after = merged or (
-                *file.entries,
-                *(entry for entry in parsed.entries if entry not in file.entries),
-            )
+            merged = merge(base, parsed.entries, file.entries) if file.seen else None
+            # Both changed one entry: it stays in both forms, which a person can tell apart. What a person took out of a
+            # view that was never seen here is not known.
+            both = (*file.entries, *(entry for entry in parsed.entries if entry not in file.entries))
+            after = both if merged is None else merged
         emptied = bool(file.notes) and not parsed.entries
         copy = None
         if emptied or not parsed.canonical:
             copy = view.back_up(file.text.encode() if emptied else data)
-        known = self._lost_at and view.path.stat().st_mtime < self._lost_at
-        origin = UNKNOWN if known else NoteOrigin("person", self._clock() if file.version else 0.0)
-        notes = _notes_of(file, after, origin)
+        is_lost = self._lost_at and view.path.stat().st_mtime < self._lost_at
+        origin = UNKNOWN if is_lost else NoteOrigin("person", self._clock() if file.version else 0.0)
+        known = {}
+        if not file.version and self._database.kind != "sqlite":
+            # A home whose notes were in files, and that was pointed at a server without a move.
+            known = {entry_hash(text): note for text, note in origins_in_file(self._home, file.key).items()}
+        notes = _notes_of(file, after, origin, known)
         # A file of another program that is met for the first time, in the layout of ours, is no edit.
         is_first = not file.version and parsed.canonical
         change = self._store(
@@ -455,7 +461,8 @@ class Notes:
             notes,
             "" if is_first else "edit",
             session,
-            view=data if after == parsed.entries else None,
+            # Also if other notes were joined with it: the view is then an old one, and no edit a second time.
+            view=self._rows.set_view(file, data, join_entries(parsed.entries)),
         )
         [stored] = self._rows.read([file])
         if after != parsed.entries:
@@ -478,11 +485,12 @@ class Notes:
             with self._database.transaction():
                 # The view of a version that is not the newest would pass for an edit by hand.
                 if self._rows.lock(file):
-                    self._database.execute(*self._rows.set_view(file, view.write(file.text, expected)))
+                    data = view.write(file.text, expected)
+                    self._database.execute(*self._rows.set_view(file, data, file.text))
         except EditedMeanwhile as exc:
             log.info("%s: %s; the next look adopts it", view.path, exc)
         except (StorageError, MemoryConflict) as exc:
-            log.warning("%s is not as the notes are: %s", view.path, exc)
+            view.warn("is not as the notes are", exc)
             return f"Saved, but {view.name} can't be written: {exc}"
         return ""
 
@@ -1197,14 +1205,14 @@ class Notes:
         writes: Sequence[MemoryWrite] = (),
         undoes: int | None = None,
         *,
-        view: bytes | None = None,
+        view: Statement | None = None,
         warnings: list[str] | None = None,
     ) -> int:
         """Store notes, history and rows of the outbox in one transaction. Return the id of the change.
 
         Args:
             action: The action of the change; "" for none.
-            view: Bytes of a view that shows these notes; None if there is none yet.
+            view: Statement that stores that a view was seen; None for none.
             warnings: Gets a sentence if the outbox does not take a write.
         """
         after, change = [note.text for note in notes], 0
@@ -1228,7 +1236,7 @@ class Notes:
                 if action:
                     statements += self.changes.complete(file.key, change, undoes)
                 if view is not None:
-                    statements.append(self._rows.set_view(structs.replace(file, notes=tuple(new)), view))
+                    statements.append(view)
                 if statements:
                     self._database.batch(statements)
                 for write in told:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_core.storage.tables import Index, Table, boolean, integer, number, real, text, texts
+from hermes_core.storage.tables import Index, Table, integer, number, real, text, texts
 
 NOTE_TABLES = (
     # `version` counts the writes of a file. A write names the version that it has read, so that nobody holds a lock.
@@ -16,7 +16,7 @@ NOTE_TABLES = (
         "note_entries",
         (
             *(text("file"), integer("position"), text("text"), text("origin"), real("at"), text("session")),
-            *(text("confirmed"), boolean("pinned"), integer("change")),
+            *(text("confirmed"), integer("pinned"), integer("change")),
         ),
         key=("file", "position"),
     ),
@@ -34,7 +34,7 @@ NOTE_TABLES = (
                 text("after"),
             ),
             *(text("gone"), text("session"), text("writes"), integer("undoes", null=True)),
-            *(boolean("undone", default=False), text("provider", "")),
+            *(integer("undone", 0), text("provider", "")),
         ),
         (
             Index("note_changes_by_file", "file, id"),

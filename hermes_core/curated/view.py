@@ -15,6 +15,7 @@ from hermes_core.errors import MemoryConflict, StorageError
 from hermes_core.storage.files import (
     PRIVATE_FILE,
     FileValue,
+    locked,
     open_at_once,
     write_atomic,
     write_checked,
@@ -28,6 +29,9 @@ MAX_BACKUPS = 10
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """Size of the largest file that is read; a larger file does not hold notes."""
 
+HERMES_AGENT_TIMEOUT_S = 2.0
+"""Seconds to wait for Hermes Agent, which holds its lock for one write. The view is written at the next look otherwise."""
+
 
 class EditedMeanwhile(StorageError):
     """View that another program changed between a look and the write. It was left as it is."""
@@ -39,6 +43,7 @@ class NoteView:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.name
+        self._warning = ""
         self._bytes = FileValue[bytes | None]()
 
     @property
@@ -98,8 +103,26 @@ class NoteView:
             mode = stat.S_IMODE(self.path.stat().st_mode)
         except OSError:
             mode = PRIVATE_FILE
-        write_checked(self.path, data, mode, check)
+        with self._locked_for_hermes_agent():
+            write_checked(self.path, data, mode, check)
+        self._warning = ""
         return data
+
+    def _locked_for_hermes_agent(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager that holds the lock of Hermes Agent, if this program ever wrote the file.
+
+        It reads the file and writes it anew while it holds this lock, so that a view which we write in between is gone.
+        """
+        is_shared = os.access(f"{self.path}.lock", os.F_OK)
+        return locked(self.path, HERMES_AGENT_TIMEOUT_S) if is_shared else contextlib.nullcontext()
+
+    def warn(self, problem: str, reason: object) -> None:
+        """Log a problem with the file, once until it was written again or has another problem."""
+        if (
+            problem != self._warning
+        ):  # each look finds it, with the name of another temporary file in the reason
+            self._warning = problem
+            log.warning("%s %s: %s", self.path, problem, reason)
 
     def back_up(self, data: bytes) -> Path:
         """Write a backup copy of `data` beside the file, delete the oldest copies, and return the path.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TABLES = (
     *("sessions", "messages", "turns", "turn_records", "open_turns", "open_messages", "daily_usage"),
     *("state_meta", "host_state", "outbox_rows", "outbox_settled", "outbox_refused"),
-    *("notes", "note_entries", "note_changes", "note_events"),
+    *("notes", "note_entries", "note_changes", "note_events", "note_views", "project_keys"),
 )
 """The tables of sessions, outbox and notes."""
 

@@ -17,6 +17,7 @@ from hermes_core.packages import KNOWN_EXTENSIONS
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.schema import MIGRATIONS as FILE_MIGRATIONS
 from hermes_core.sessions.session_store import SessionStore
+from hermes_core.storage.inventory import STATE_DB, Inventory
 from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
@@ -141,4 +142,10 @@ def open_notes(home: HermesHome) -> Iterator[Notes]:
         if config.storage.url:
             # Else a server that is down would pass for notes of which each one is damaged.
             sessions.database.execute("SELECT 1")
-        yield Notes(home, sessions.database, NoteSettings.of(home, config))
+        yield notes_of_home(home, config, sessions.database)
+
+
+def notes_of_home(home: HermesHome, config: Config, database: Engine) -> Notes:
+    """Return the notes of a home in its database."""
+    lost_at = Inventory(home.path).accepted(STATE_DB)
+    return Notes(home, database, NoteSettings.of(home, config), lost_at=lost_at)

@@ -994,7 +994,6 @@ _TYPES: dict[ColumnType, str] = {
     "text": "TEXT",
     "integer": "INTEGER",
     "real": "REAL",
-    "boolean": "INTEGER",
     "blob": "BLOB",
 }
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-ColumnType = Literal["number", "text", "integer", "real", "boolean", "blob"]
+ColumnType = Literal["number", "text", "integer", "real", "blob"]
 """Types of columns. A "number" is the primary key that the database gives, ascending and never twice."""
 
 
@@ -129,11 +129,6 @@ def integer(
 def real(name: str, default: int | None = None, *, null: bool = False) -> Column:
     """Return a column of floating-point numbers, such as times in epoch seconds."""
     return Column(name, "real", "" if default is None else str(default), null=null)
-
-
-def boolean(name: str, default: bool | None = None) -> Column:
-    """Return a column of truth values."""
-    return Column(name, "boolean", "" if default is None else str(default).upper())
 
 
 def render_table(table: Table, types: dict[ColumnType, str], options: str = "") -> list[str]:

@@ -37,10 +37,13 @@ def scan(text: str) -> Found | None:
 
 MakeStore = Callable[..., Notes]
 
-# Files whose tests run on both engines. The others are about the files of notes, or need no store.
+# Files whose tests run on both engines. The others kill processes with a file, or need no store.
 ON_BOTH_ENGINES = {
+    "test_hand_edits",
     "test_hooks",
+    "test_pins",
     "test_profile",
+    "test_provider",
     "test_prune",
     "test_record",
     "test_split_threats",
@@ -48,28 +51,12 @@ ON_BOTH_ENGINES = {
     "test_tool",
     "test_undo",
     "test_users",
+    "test_views",
     "test_waiting",
 }
 
 # Of these, the ones that `make test` runs on SQLite only; `make test-engines` runs all on both.
 ONLY_WITH_ENGINES = {"test_split_threats", "test_tool"}
-
-# Their tests that are about the files of notes.
-OF_THE_FILE = {
-    "test_a_base_that_is_the_notes_of_the_home_is_shown_once_at_home",
-    "test_a_change_that_a_crash_interrupted_is_recorded_when_it_is_completed",
-    "test_a_failing_disk_is_an_answer_too",
-    "test_a_file_in_place_of_the_history_is_an_error_with_a_remedy",
-    "test_a_lock_that_stays_held_is_an_error_and_not_a_hang",
-    "test_a_mode_that_the_person_gave_is_kept",
-    "test_a_profile_edited_by_hand_is_adopted_by_its_owner_alone",
-    "test_a_prune_deletes_the_remains_of_a_killed_write",
-    "test_after_a_prune_a_removed_entry_is_nowhere",
-    "test_after_a_prune_an_entry_removed_in_an_editor_is_nowhere",
-    "test_a_secret_that_a_person_wrote_into_the_file_can_be_removed_and_is_not_brought_back",
-    "test_changes_after_the_journal_was_deleted_can_be_undone",
-    "test_files_of_ours_are_private",
-}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -78,17 +65,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     if ON_POSTGRES:
         metafunc.parametrize("engine", ["postgresql"], indirect=True)
-    elif name not in ONLY_WITH_ENGINES and metafunc.function.__name__ not in OF_THE_FILE:
+    elif name not in ONLY_WITH_ENGINES:
         metafunc.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        name = getattr(item, "originalname", "")
-        if item.path.parent == Path(__file__).parent and (
-            name in OF_THE_FILE or item.path.stem not in ON_BOTH_ENGINES
-        ):
-            item.add_marker(pytest.mark.sqlite_only("the files of notes"))
+        if item.path.parent == Path(__file__).parent and item.path.stem not in ON_BOTH_ENGINES:
+            item.add_marker(pytest.mark.sqlite_only("kills of a process with a file, or no store at all"))
 
 
 @pytest.fixture

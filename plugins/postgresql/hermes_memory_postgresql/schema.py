@@ -37,7 +37,6 @@ _TYPES: dict[ColumnType, str] = {
     "text": 'TEXT COLLATE "C"',
     "integer": "BIGINT",
     "real": "DOUBLE PRECISION",
-    "boolean": "BOOLEAN",
     "blob": "BYTEA",
 }
 

@@ -1,8 +1,8 @@
 """Move of the sessions, the outbox and the notes of a home to a server, or back into files.
 
-The source is marked first, so that no program writes into it any more; then all rows are copied and compared by count and
-hash, and only then config.yaml names the target. A move that was stopped at any moment is run again and goes on. The rows
-of the source stay as they are.
+What people wrote into the views of the notes is taken into the source. Then the source is marked, so that no program
+writes into it any more; then all rows are copied and compared by count and hash, and only then config.yaml names the
+target. A move that was stopped at any moment is run again and goes on. The rows of the source stay as they are.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from msgspec import structs
 
 from hermes_core import HermesHome
 from hermes_core.config import Config, load_config, override_config, set_value, unset_value
+from hermes_core.contract.values import Session, parse_outside_id
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.kit import write_atomic
 from hermes_core.outbox.recovery import outbox_of_home
-from hermes_core.sessions.home_store import Moving, open_sessions
+from hermes_core.sessions.home_store import Moving, notes_of_home, open_sessions, place_of
 from hermes_core.sessions.maintenance import exclusive
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
@@ -287,6 +288,7 @@ class StorageMove:
                 outbox = outbox_of_home(self._home, source.database)
                 if outbox is not None and outbox.held_back:
                     raise DatabaseUnavailable(outbox.held_back, "repair that first; nothing was changed")
+            self._adopt_edits(source)
             mark = StoreMark(uuid.uuid4().hex, "source", complete=False, other=plan.target)
         else:
             self._refuse_other_move(mark, plan.source, plan.target)
@@ -297,6 +299,29 @@ class StorageMove:
             self._record = dataclasses.replace(self._record, aside=plan.aside)
         save_record(self._home, self._record)
         return mark
+
+    def _adopt_edits(self, source: SessionStore) -> None:
+        """Store in the source what people wrote into the views of all notes, so that the target has it.
+
+        Raises:
+            MemoryConflict: A view can't be read as notes.
+        """
+        notes = notes_of_home(self._home, self._config, source.database)
+        users = [Session("move", **parse_outside_id(owner)) for owner in notes.owners()]  # type: ignore[arg-type]
+        for store in (notes, *map(notes.of_repository, notes.repositories()), *map(notes.of, users)):
+            for conflict in store.read().problems.values():
+                conflict.remedy += "; nothing was moved"
+                raise conflict
+
+    def _take_views_along(self, source: SessionStore) -> None:
+        """Let the target know the views on this machine as the source does, so that none passes for an edit by hand."""
+        old, new = place_of(self._home, self._config), place_of(self._home, self._target_config)
+        if old == new:
+            return
+        # The target's name of this home has rows from an earlier move.
+        columns = "file, bytes_hash, text_hash, text"
+        copy = f"INSERT INTO note_views (place, {columns}) SELECT CAST(? AS TEXT), {columns} FROM note_views WHERE place = ?"
+        source.database.batch([("DELETE FROM note_views WHERE place = ?", (new,)), (copy, (new, old))])
 
     def _mark_target(self, source: SessionStore, target: SessionStore, mark: StoreMark, label: str) -> None:
         """Mark the target, so that no program uses it before it is full.
@@ -332,6 +357,7 @@ class StorageMove:
                     "let it end; nothing was changed",
                 )
             if there is None:
+                self._take_views_along(source)
                 write_mark(source.database, mark, guarded_tables(source))
 
     def _fill(

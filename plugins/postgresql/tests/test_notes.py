@@ -1,9 +1,10 @@
-"""Notes in rows of a server: writers of several machines, kills, connections that are lost, copies, and edits by people."""
+"""Notes of several machines on one server: views of their own, writers at once, kills, and connections that are lost."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import random
 import signal
 import subprocess
@@ -16,18 +17,19 @@ from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome, MemoryWrite, Session, open_memory, open_notes
-from hermes_core.curated.edits import merge
-from hermes_core.curated.store import MemoryStore
-from hermes_core.errors import ConfigError, LockTimeout, MemoryConflict
+from hermes_core import HermesHome, MemoryWrite, Notes, Session, open_memory, open_notes
+from hermes_core.config.profile import ProfileField
+from hermes_core.curated.document import join_entries
+from hermes_core.curated.edits import Operation
+from hermes_core.curated.history import MAX_CHANGES
+from hermes_core.curated.tool import call_memory_tool
+from hermes_core.errors import DatabaseUnavailable, LockTimeout, MemoryConflict
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
-from hermes_memory_archive.notes import export_notes, import_notes
+from hermes_core.safety.origin import Reading
 from hermes_memory_postgresql.engine import PostgresEngine
-from hermes_memory_postgresql.notes import is_mirror
 from hermes_memory_postgresql.postgres import CommitInDoubt, CommitUnconfirmed, PostgresDatabase
-from hermes_memory_postgresql.schema import MIGRATIONS
-from tests.conftest import InstallPlugin
+from tests.curated.conftest import notes_of
 
 ANN = Session("of-ann", platform="telegram", user_id="ann")
 
@@ -38,23 +40,27 @@ def database(postgres_url: str, postgres_schema: str) -> Iterator[PostgresDataba
         yield opened
 
 
-MakeMachine = Callable[..., MemoryStore]
+MakeMachine = Callable[..., Notes]
 
 
 @pytest.fixture
 def make_machine(database: PostgresDatabase, tmp_path: Path) -> MakeMachine:
-    """Make a store with a home of its own on the one server."""
+    """Make the notes of a machine by its name, with a home of its own, on the one server."""
 
-    def make(name: str, **settings: Any) -> MemoryStore:
-        defaults: dict[str, Any] = {"scan": lambda text: None, "database": database}
-        return MemoryStore(HermesHome(tmp_path / name), **defaults | settings)
+    def make(name: str, **settings: Any) -> Notes:
+        home = HermesHome(tmp_path / name)
+        defaults: dict[str, Any] = {"scan": lambda text: None, "place": f"{name}:{home.path}"}
+        return notes_of(home, database, **defaults | settings)
 
     return make
 
 
-def versions(database: PostgresDatabase, file: str = "MEMORY.md") -> list[int]:
-    rows = database.execute("SELECT version FROM note_changes WHERE file = ? ORDER BY version", (file,))
-    return [row["version"] for row in rows]
+def view_of(notes: Notes, target: str = "memory") -> Path:
+    return notes._home.memories / notes.key(target)  # type: ignore[arg-type]
+
+
+def versions(database: PostgresDatabase) -> list[int]:
+    return [row["id"] for row in database.execute("SELECT id FROM note_changes ORDER BY id")]
 
 
 # ------------------------------------------------------------------ several machines
@@ -62,25 +68,24 @@ def versions(database: PostgresDatabase, file: str = "MEMORY.md") -> list[int]:
 
 def test_two_machines_see_one_another_s_notes_origins_and_history(make_machine: MakeMachine) -> None:
     one, two = make_machine("one"), make_machine("two")
-    one.add("memory", "Uses ruff")
+    one.write("memory", [Operation("add", "Uses ruff")], reading=Reading("web"))
     two.of(ANN).add("user", "Likes tea", session=ANN)
-    one.origins.record({"Uses ruff": "web"}, "s1")
     assert two.entries("memory") == ("Uses ruff",)
     assert one.of(ANN).entries("user") == ("Likes tea",)
-    assert [note.entry for note in two.waiting_notes()] == ["Uses ruff"]
+    assert [note.entry for note in two.read().waiting_notes()] == ["Uses ruff"]
     two.confirm(["Uses ruff"])
-    assert one.waiting_notes() == []
+    assert one.read().waiting_notes() == []
     assert two.undo()["success"]
     assert one.entries("memory") == ()
     assert [version.action for version in one.history()] == ["undo", "add"]
     assert one.owners() == two.owners() == ["telegram:ann"]
-    report = one.verify()
+    report = one.changes.verify()
     assert report is not None
     assert report.faults == ()
 
 
 def test_a_change_is_planned_anew_if_another_machine_was_quicker(
-    make_machine: MakeMachine, database: PostgresDatabase
+    make_machine: MakeMachine,
 ) -> None:
     other = make_machine("other")
     other.add("memory", "Uses ruff")
@@ -94,7 +99,7 @@ def test_a_change_is_planned_anew_if_another_machine_was_quicker(
     result = make_machine("mine", scan=scan).add("memory", "mine")
     assert result["success"]
     assert other.entries("memory") == ("Uses ruff", "three", "two", "one", "mine")
-    assert versions(database) == [1, 2, 3, 4, 5]
+    assert len(other.history()) == 5
 
 
 def test_a_note_that_others_change_all_the_time_is_an_error_in_time(make_machine: MakeMachine) -> None:
@@ -111,10 +116,8 @@ def test_a_note_that_others_change_all_the_time_is_an_error_in_time(make_machine
 
 
 def test_fields_that_two_machines_set_at_once_are_all_there(make_machine: MakeMachine) -> None:
-    from hermes_core.config.profile import ProfileField
-
     fields = [ProfileField(f"f{number}", "integer") for number in range(6)]
-    machines = [make_machine(f"m{number % 2}", profile_fields=fields) for number in range(6)]
+    machines = [make_machine(f"m{number % 2}", profile_fields=tuple(fields)) for number in range(6)]
     threads = [
         threading.Thread(target=machine.set_profile, args=({f"f{number}": number},))
         for number, machine in enumerate(machines)
@@ -123,7 +126,7 @@ def test_fields_that_two_machines_set_at_once_are_all_there(make_machine: MakeMa
         thread.start()
     for thread in threads:
         thread.join()
-    assert machines[0].profile() == {f"f{number}": str(number) for number in range(6)}
+    assert machines[0].read().profile() == {f"f{number}": str(number) for number in range(6)}
     assert len(machines[0].entries("user")) == 1
 
 
@@ -183,8 +186,9 @@ def test_a_commit_in_doubt_is_looked_up_unless_it_is_on_the_primary_only(
 WRITER = """
 import sys, threading
 from pathlib import Path
-from hermes_core import HermesHome
-from hermes_core.curated.store import MemoryStore
+from hermes_core import HermesHome, Notes
+from hermes_core.curated.store import NoteHooks
+from hermes_core.curated.stored import NoteSettings
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_memory_postgresql.engine import PostgresEngine
@@ -197,15 +201,15 @@ lock = threading.Lock()
 def enqueue(write, session):
     outbox.put("p", NewRow("on_memory_write", write.id, session.id, write.content))
 
-store = MemoryStore(
-    HermesHome(Path(home)), memory_char_limit=10**7, scan=lambda text: None, on_write=enqueue, database=database
-)
+settings = NoteSettings(limits=dict.fromkeys(("memory", "user", "project"), 10**7))
+hooks = NoteHooks(on_write=enqueue)
+notes = Notes(HermesHome(Path(home)), database, settings, hooks, scan=lambda text: None, place=home)
 
 def work(number):
     count = 0
     while True:
         entry = f"{name} {number} {count}"
-        assert store.add("memory", entry)["success"]
+        assert notes.add("memory", entry)["success"]
         with lock:
             print(entry, flush=True)
         count += 1
@@ -242,15 +246,20 @@ def test_of_four_writers_with_kills_every_acknowledged_entry_is_there(
                 process.send_signal(signal.SIGKILL)
                 rest, _ = process.communicate()
                 acknowledged += [line for line in rest.split("\n")[:-1] if line]
-    entries = make_machine("reader").entries("memory")
+    reader = make_machine("reader")
+    entries = reader.entries("memory")
     assert set(acknowledged) <= set(entries)
     assert len(set(entries)) == len(entries)
     outbox = [row.body for row in Outbox(database).pending("p")]
     assert sorted(outbox) == sorted(entries)
-    stored = versions(database)
-    assert stored == list(range(stored[0], stored[-1] + 1))
-    assert stored[-1] == len(entries)
-    report = make_machine("reader").verify()
+    history = reader.history(limit=10_000)
+    assert {version.action for version in history} == {"add"}  # no old view passed for an edit by hand
+    assert len(history) == min(len(entries), MAX_CHANGES)
+    for machine in ("one", "two"):
+        home = tmp_path / machine
+        assert make_machine(machine, place=str(home)).entries("memory") == entries
+        assert (home / "memories" / "MEMORY.md").read_text("utf-8") == join_entries(entries)
+    report = reader.changes.verify()
     assert report is not None
     assert report.faults == ()
 
@@ -258,7 +267,7 @@ def test_of_four_writers_with_kills_every_acknowledged_entry_is_there(
 # ------------------------------------------------------------------ reads
 
 
-def test_a_block_reads_the_notes_in_one_round_trip(
+def test_notes_are_read_in_one_round_trip(
     make_machine: MakeMachine, database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = make_machine("one")
@@ -277,124 +286,50 @@ def test_a_block_reads_the_notes_in_one_round_trip(
 
     monkeypatch.setattr(PostgresDatabase, "execute", count_execute)
     monkeypatch.setattr(PostgresDatabase, "read", count_read)
-    with store.reading():
-        store.take_snapshot()
-        store.data_notes()
-        assert store.entries("user") == ("Is called Ann",)
+    notes = store.read()
+    notes.snapshot()
+    notes.data_notes()
+    assert notes.entries("user") == ("Is called Ann",)
     assert reads == ["all"]
-    store.take_snapshot()
-    assert reads == ["all", "all"]
-
-
-def test_a_change_within_a_block_is_seen_there(make_machine: MakeMachine) -> None:
-    store = make_machine("one")
-    with store.reading():
-        assert store.entries("memory") == ()
-        store.add("memory", "Uses ruff")
-        assert store.entries("memory") == ("Uses ruff",)
-        assert store.of(ANN).entries("memory") == ()
-        make_machine("other").add("memory", "Uses mypy")
-        assert store.add("memory", "Uses uv")[
-            "success"
-        ]  # although this block has not read the other one's note
-        assert store.entries("memory") == ("Uses ruff", "Uses mypy", "Uses uv")
 
 
 def test_notes_of_a_server_that_is_down_are_not_taken_for_empty(tmp_path: Path) -> None:
-    database = PostgresEngine("postgresql://hermes@127.0.0.1:1/hermes", MIGRATIONS)
-    store = MemoryStore(HermesHome(tmp_path), scan=lambda text: None, database=database)
+    database = PostgresEngine("postgresql://hermes@127.0.0.1:1/hermes")
+    store = notes_of(HermesHome(tmp_path), database, place="one")
+    view_of(store).parent.mkdir()
+    view_of(store).write_text("Uses mypy", "utf-8")
     with pytest.raises(MemoryConflict, match=r"the notes 'MEMORY.md' can't be read: can't reach"):
         store.entries("memory")
-    result = store.add("memory", "Uses ruff")
+    with pytest.raises(DatabaseUnavailable, match="can't reach"):
+        store.add("memory", "Uses ruff")
+    result = json.loads(call_memory_tool(store, {"action": "add", "content": "Uses ruff"}, Session("s1")))
     assert not result["success"]
-    assert "can't be read" in result["error"]
     assert "start the server" in result["remediation"]
-    assert store.take_snapshot().render().count("can't be read at the moment") == 2
-    assert set(store.problems()) == {"memory", "user"}
-    assert store.origins.read().fault
-
-
-def test_history_and_origins_go_from_files_to_a_server_and_back(
-    make_machine: MakeMachine, database: PostgresDatabase, tmp_path: Path
-) -> None:
-    here, there, back = (HermesHome(tmp_path / name) for name in ("here", "there", "back"))
-    files = MemoryStore(here, scan=lambda text: None)
-    files.add("memory", "Uses ruff")
-    files.add("memory", "Likes tea")
-    files.replace("memory", "ruff", "Uses mypy")
-    files.undo()
-    files.of(ANN).add("user", "Is called Ann", session=ANN)
-    files.origins.record({"Likes tea": "web"}, "s1")
-    records = list(export_notes(here, lambda folder: True, pytest.fail))
-    assert [import_notes(there, one, keep_origins=True, database=database)[1] for one in records] == [4, 1]
-    server = make_machine("there")
-
-    def state(store: MemoryStore) -> list[object]:
-        told = [(one.action, one.after, one.undone) for one in store.history()]
-        return [store.entries("memory"), told, store.waiting_notes(), store.of(ANN).entries("user")]
-
-    assert state(server) == state(files)
-    assert versions(database) == [1, 2, 3, 4]
-    assert server.owners() == ["telegram:ann"]
-    for one in records:  # a second time nothing is new
-        assert import_notes(there, one, keep_origins=True, database=database) == (0, 0)
-    server.add("memory", "Has a cat")
-    assert versions(database) == [1, 2, 3, 4, 5]
-    for one in export_notes(there, lambda folder: True, pytest.fail, database):
-        import_notes(back, one, keep_origins=True)
-    again = MemoryStore(back, scan=lambda text: None)
-    assert state(again) == state(server)
-    for store in (files, server, again):
-        report = store.verify()
-        assert report is not None
-        assert report.faults == ()
-
-
-# A provider of an earlier version, which opens the notes itself.
-OWN_STORE = """
-from pathlib import Path
-
-from hermes_core import HermesHome, MemoryProvider
-from hermes_core.curated.store import MemoryStore
-
-
-class OwnStore(MemoryProvider):
-    name = "own_store"
-
-    def initialize(self, session):
-        MemoryStore(HermesHome(Path(session.home))).add("memory", "a second truth")
-"""
+    assert store.read().snapshot().render().count("can't be read at the moment") == 2
+    assert set(store.read().problems) == {"memory", "user"}
+    assert view_of(store).read_text("utf-8") == "Uses mypy"
 
 
 @pytest.mark.parametrize("setting", ["file", "environment"])
-def test_a_program_that_opens_the_notes_itself_is_told_how(
+def test_a_program_without_a_memory_opens_the_notes_of_the_server(
     setting: str,
-    database: PostgresDatabase,
     postgres_url: str,
     postgres_schema: str,
     hermes_home: HermesHome,
-    install_plugin: InstallPlugin,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url = "" if setting == "environment" else f"url: {postgres_url}, "
     if setting == "environment":
         monkeypatch.setenv("HERMES_STORAGE", postgres_url)
-    hermes_home.memories.mkdir(parents=True)
+    hermes_home.path.mkdir(parents=True, exist_ok=True)
     hermes_home.config_yaml.write_text(f"storage: {{{url}schema: {postgres_schema}}}\n")
-    old = hermes_home.memories / "MEMORY.md"
-    old.write_text("an old note")
-    with pytest.raises(ConfigError, match=r"on the server .* hermes_core.open_notes\(home\)") as raised:
-        MemoryStore(hermes_home)
-    assert "\n" not in str(raised.value)
-    install_plugin("own_store", OWN_STORE)
-    with open_memory(hermes_home, provider="own_store") as memory:
-        memory.change_memory("add", content="a note of the server")
-        memory.begin_turn(memory.start_session("s1"), "Hello")
-        (health,) = [one for one in memory.manager.health() if one.name == "own_store"]
-        assert "open_notes" in health.reason
+    with open_memory(hermes_home) as memory:
+        memory.change_memory("add", content="a note of the server", by_person=True)
+    hermes_home.memory_md.write_text("a note of the server\n§\nby hand", "utf-8")
     with open_notes(hermes_home) as notes:
-        assert notes.entries("memory") == ("a note of the server",)
-    assert old.read_text() == "an old note"
+        assert notes.entries("memory") == ("a note of the server", "by hand")
+        assert [version.action for version in notes.history()] == ["edit", "add"]
+    assert not list(hermes_home.path.glob("state.db*"))
 
 
 def test_all_that_a_server_has_of_a_user_is_deleted(
@@ -402,66 +337,130 @@ def test_all_that_a_server_has_of_a_user_is_deleted(
 ) -> None:
     store = make_machine("one")
     own = store.of(ANN)
-    own.add("user", "Is called Ann", session=ANN)
-    own.origins.record({"Is called Ann": "web"}, "s1")
+    own.write("user", [Operation("add", "Is called Ann")], ANN, reading=Reading("web"))
     store.add("memory", "Uses ruff")
     own.reset("user", session=ANN)
     own.prune()
     own.delete()
-    for table in ("notes", "note_changes", "note_origins"):
+    for table in ("notes", "note_entries", "note_changes", "note_views", "note_events"):
         rows = [str(tuple(row)) for row in database.execute(f"SELECT * FROM {table}")]  # noqa: S608  ours
         assert not [row for row in rows if "nn" in row], table
-    assert store.owners() == []
     assert store.entries("memory") == ("Uses ruff",)
-    own.add("user", "Is called Anna", session=ANN)
-    assert versions(database, own.journal_key("user")) == [1]
 
 
-# ------------------------------------------------------------------ copies
+# ------------------------------------------------------------------ views
 
 
-def test_a_mirror_is_written_after_each_change_and_never_read(make_machine: MakeMachine) -> None:
-    one, two = make_machine("one", mirror=True), make_machine("two", mirror=True)
+def test_a_view_that_another_machine_made_old_is_renewed_at_the_next_look(make_machine: MakeMachine) -> None:
+    one, two = make_machine("one"), make_machine("two")
     one.add("memory", "Uses ruff")
-    copy = one._files["memory"].path
-    assert copy.read_text() == "Uses ruff"
-    assert copy.stat().st_mode & 0o777 == 0o400
-    assert is_mirror(copy)
     two.add("memory", "Uses mypy")
-    assert copy.read_text() == "Uses ruff"
-    one.take_snapshot()
-    assert copy.read_text() == "Uses ruff\n§\nUses mypy"
-    copy.chmod(0o600)
-    copy.write_text("Written by hand")
+    assert view_of(one).read_text("utf-8") == "Uses ruff"
+    assert view_of(two).read_text("utf-8") == "Uses ruff\n§\nUses mypy"
     assert one.entries("memory") == ("Uses ruff", "Uses mypy")
-    one.add("memory", "Uses uv")
-    assert copy.read_text() == "Uses ruff\n§\nUses mypy\n§\nUses uv"
-    [kept] = copy.parent.glob("MEMORY.md.bak.*")  # what a person wrote is not lost
-    assert kept.read_text() == "Written by hand"
+    assert view_of(one).read_text("utf-8") == "Uses ruff\n§\nUses mypy"
+    two.reset("memory")
+    assert one.entries("memory") == ()
+    assert view_of(one).read_text("utf-8") == ""
+    assert [version.action for version in one.history()] == ["reset", "add", "add"]
 
 
-def test_without_the_setting_no_file_is_written(make_machine: MakeMachine) -> None:
-    store = make_machine("one")
-    store.add("memory", "Uses ruff")
-    assert not store._files["memory"].path.parent.exists()
-
-
-# ------------------------------------------------------------------ edits by people
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs", "merged"),
-    [
-        (["tea", "oats"], ["tea", "rye", "milk"], ("tea", "oats", "milk")),
-        (["tea", "rye", "mine"], ["tea", "rye", "theirs"], ("tea", "rye", "theirs", "mine")),
-        (["rye"], ["tea", "oats"], ("oats",)),
-        (["tea", "oats"], ["tea", "oats"], ("tea", "oats")),
-        ([], ["tea", "rye", "milk"], ("milk",)),
-        (["tea", "oats"], ["tea", "barley"], None),
-        (["tea"], ["tea", "barley"], None),
-    ],
-)
-def test_edits_of_the_same_notes_are_joined_entry_by_entry(
-    mine: list[str], theirs: list[str], merged: tuple[str, ...] | None
+def test_an_edit_of_a_view_that_another_machine_made_old_is_joined_with_its_changes(
+    make_machine: MakeMachine,
 ) -> None:
-    assert merge(["tea", "rye"], mine, theirs) == merged
+    one, two = make_machine("one"), make_machine("two")
+    for text in ("tea", "rye", "oats"):
+        one.add("memory", text)
+    two.replace("memory", "oats", "milk")
+    two.add("memory", "figs")
+    view_of(one).write_text("tea\n§\nbarley\n§\noats", "utf-8")
+    assert one.entries("memory") == two.entries("memory") == ("tea", "barley", "milk", "figs")
+    assert (
+        view_of(one).read_text("utf-8")
+        == view_of(two).read_text("utf-8")
+        == "tea\n§\nbarley\n§\nmilk\n§\nfigs"
+    )
+    [edit] = [version for version in two.history() if version.action == "edit"]
+    assert (edit.added, edit.removed) == (("barley",), ("rye",))
+    assert two.undo(edit.id)["success"]
+    assert one.entries("memory") == ("tea", "rye", "milk", "figs")
+
+
+def test_an_entry_that_was_edited_on_two_machines_is_there_in_both_forms(make_machine: MakeMachine) -> None:
+    one, two = make_machine("one"), make_machine("two")
+    one.add("memory", "tea")
+    one.add("memory", "rye")
+    two.entries("memory")
+    view_of(one).write_text("green tea\n§\nrye", "utf-8")
+    view_of(two).write_text("black tea\n§\nrye", "utf-8")
+    assert one.entries("memory") == ("green tea", "rye")
+    assert two.entries("memory") == one.entries("memory") == ("green tea", "rye", "black tea")
+    assert view_of(one).read_text("utf-8") == view_of(two).read_text("utf-8")
+    assert [version.action for version in one.history()][:2] == ["edit", "edit"]
+
+
+def test_the_same_edit_on_two_machines_is_one(make_machine: MakeMachine) -> None:
+    one, two = make_machine("one"), make_machine("two")
+    one.add("memory", "tea")
+    two.entries("memory")
+    for machine in (one, two):
+        view_of(machine).write_text("tea\n§\nrye", "utf-8")
+    assert one.entries("memory") == two.entries("memory") == ("tea", "rye")
+    assert [version.action for version in one.history()] == ["edit", "add"]
+
+
+def test_edits_on_two_machines_at_once_are_both_there(make_machine: MakeMachine) -> None:
+    machines = [make_machine(f"m{number}") for number in range(4)]
+    machines[0].add("memory", "tea")
+    for number, machine in enumerate(machines):
+        machine.entries("memory")
+        view_of(machine).write_text(f"tea\n§\nby hand {number}", "utf-8")
+    threads = [threading.Thread(target=machine.read) for machine in machines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = {"tea", *(f"by hand {number}" for number in range(4))}
+    for machine in machines:
+        assert set(machine.entries("memory")) == expected
+        assert len(machine.entries("memory")) == 5
+
+
+def test_a_home_under_another_name_of_its_machine_loses_nothing(make_machine: MakeMachine) -> None:
+    """A container has another host name each time, and its volume holds the views."""
+    first, other = make_machine("one"), make_machine("other")
+    first.add("memory", "tea")
+    first.add("memory", "rye")
+    other.remove("memory", "tea")
+    renamed = make_machine("one", place="renamed")
+    assert view_of(renamed).read_text("utf-8") == "tea\n§\nrye"
+    assert renamed.entries("memory") == ("rye",)
+    assert view_of(renamed).read_text("utf-8") == "rye"
+    view_of(renamed).write_text("rye\n§\nby hand", "utf-8")
+    again = make_machine("one", place="renamed again")
+    assert again.entries("memory") == ("rye", "by hand")
+
+
+def test_a_machine_without_views_writes_and_reads_no_file(make_machine: MakeMachine) -> None:
+    one, two = make_machine("one", mirror=False), make_machine("two")
+    one.add("memory", "Uses ruff")
+    assert not view_of(one).parent.exists()
+    view_of(one).parent.mkdir(parents=True)
+    view_of(one).write_text("by hand", "utf-8")
+    two.add("memory", "Uses mypy")
+    assert one.entries("memory") == ("Uses ruff", "Uses mypy")
+    assert view_of(one).read_text("utf-8") == "by hand"
+    assert [path.name for path in view_of(one).parent.iterdir()] == ["MEMORY.md"]
+
+
+def test_a_home_with_files_that_is_pointed_at_a_server_keeps_the_origins_of_its_notes(
+    hermes_home: HermesHome, postgres_url: str, postgres_schema: str
+) -> None:
+    with open_memory(hermes_home, config={"storage": {"url": ""}}) as memory:
+        memory.change_memory("add", content="Likes tea", by_person=True)
+        memory.curated.write("memory", [Operation("add", "Read on a page")], reading=Reading("web"))
+    storage = {"url": postgres_url, "schema": postgres_schema}
+    with open_memory(hermes_home, config={"storage": storage}) as memory:
+        assert memory.curated.entries("memory") == ("Likes tea", "Read on a page")
+        assert [note.entry for note in memory.curated.read().waiting_notes()] == ["Read on a page"]
+        assert "Likes tea" in memory.curated.read().snapshot().render()

@@ -17,7 +17,7 @@ import pytest
 
 from hermes_core import HermesHome, open_memory
 from hermes_core.config import load_config, set_value
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import Notes
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
@@ -102,7 +102,9 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path
                 Outbox(db.database).put("fake", NewRow("sync_turn", f"t{number}-{turn}", f"s{number}", "{}"))
             assert db.turns.count(f"s{number}") == turn + 1
             assert db.past.search(f"kumquat {number} {turn}", limit=3)
-        notes = MemoryStore(HermesHome(tmp_path), scan=lambda text: None, database=db.database)
+        notes = Notes(
+            HermesHome(tmp_path / f"m{number}"), db.database, scan=lambda text: None, place=f"m{number}"
+        )
         assert notes.add("memory", f"Grows kumquat {number}")["success"]
         claim = SessionLock(db.database)
         assert claim.move(f"s{number}")
@@ -112,7 +114,7 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path
         list(pool.map(work, range(10)))
     assert stores[0].counts() == {"sessions": 10, "messages": 80}
     assert Outbox(stores[0].database).depth == 80
-    notes = MemoryStore(HermesHome(tmp_path), database=stores[0].database)
+    notes = Notes(HermesHome(tmp_path / "m0"), stores[0].database, place="m0")
     assert sorted(notes.entries("memory")) == [f"Grows kumquat {number}" for number in range(10)]
     for store in stores:
         store.close()

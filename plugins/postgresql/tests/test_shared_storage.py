@@ -139,8 +139,8 @@ def test_notes_of_one_machine_stand_in_the_prompt_of_the_other(open_machine: Ope
     shown = two.system_prompt(two.start_session("other", user_id="ann", platform="telegram"))
     assert "Is called Ann" in shown
     assert "Uses ruff" not in shown
-    assert not list(one.home.path.rglob("*.md"))
-    assert not list(one.home.path.rglob("journal.db"))
+    assert two.home.memory_md.read_text("utf-8") == "Uses ruff"  # a view of its own
+    assert not list(one.home.path.rglob("*.db"))
 
 
 def test_a_running_session_learns_of_a_note_that_another_machine_wrote(open_machine: OpenMachine) -> None:
@@ -164,7 +164,7 @@ def test_a_note_for_the_provider_is_in_the_outbox_with_its_change(open_machine: 
     assert [call["write"].content for call in provider.of("on_memory_write")] == ["Uses ruff"]
 
 
-def test_the_notes_cost_a_turn_two_reads_of_the_server(
+def test_the_notes_cost_a_turn_at_most_two_reads_of_the_server(
     open_machine: OpenMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = open_machine("one")
@@ -186,11 +186,8 @@ def test_the_notes_cost_a_turn_two_reads_of_the_server(
 
     monkeypatch.setattr(PostgresDatabase, "send", count_send)
     monkeypatch.setattr(PostgresDatabase, "execute", count_execute)
-    turn = chat.turn("And now?")
-    begun = len(reads)
-    turn.finish("Nothing.")
-    # Prompt and recall share a look, and the problems of the finished turn have their own.
-    assert (begun, len(reads) - begun) == (1, 1), reads
+    chat.turn("And now?").finish("Nothing.")
+    assert len(reads) <= 2, reads
 
 
 @pytest.mark.shortened
@@ -242,7 +239,7 @@ def test_while_the_server_is_down_a_note_is_not_acknowledged_and_the_turn_says_w
     session = memory.session("chat")
     answer = json.loads(memory.call_tool(session, "memory", {"action": "add", "content": "Uses mypy"}))
     assert not answer["success"]
-    assert "can't be read" in answer["error"]
+    assert "can't reach" in answer["error"]
     assert "start the server" in answer["remediation"]
     assert "Uses ruff" not in memory.system_prompt(session)
     problems = memory.begin_turn(session, "Hello").problems
@@ -510,7 +507,7 @@ def test_a_note_that_is_pinned_on_one_machine_stays_on_the_other(open_machine: O
     for text in ("Uses uv.", "Lives in Lund."):
         one.curated.add("memory", text)
     assert one.curated.pin("memory", "Lund")["success"]
-    assert two.curated.in_order("memory") == ["Lives in Lund.", "Uses uv."]
+    assert [note.text for note in two.curated.read().in_order("memory")] == ["Lives in Lund.", "Uses uv."]
     arguments = {"action": "remove", "target": "memory", "old_text": "Lund"}
     assert "pinned" in two.call_tool(two.session("s"), "memory", arguments)
     assert two.curated.pin("memory", "Lund", on=False)["success"]

@@ -17,10 +17,9 @@ from click.testing import CliRunner, Result
 from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import load_config, set_value
-from hermes_core.curated.journal import journal_database
-from hermes_core.errors import DatabaseUnavailable, StorageError
+from hermes_core.curated.history import NoteVersion
+from hermes_core.errors import DatabaseUnavailable, MemoryConflict, StorageError
 from hermes_core.health import storage as health_storage
-from hermes_core.health.doctor import examine_extensions
 from hermes_core.health.storage import storage_status
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
@@ -29,8 +28,9 @@ from hermes_core.sessions.open_turns import HostState, OpenTurnStore
 from hermes_core.sessions.records import StoredOpenTurn
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
+from hermes_core.storage.moved import StoreMark
 from hermes_memory_postgresql import storage_move
-from hermes_memory_postgresql.note_copy import CHANGE_COLUMNS, EVENT_COLUMNS, ORIGIN_COLUMNS
+from hermes_memory_postgresql.marks import write_mark
 from hermes_memory_postgresql.storage_move import StorageMove
 from hermes_memory_postgresql.store_copy import INDEX_COLUMNS, TABLE_NAMES, TABLES, StoreDigest, digest_store
 
@@ -135,11 +135,18 @@ def notes_of(home: HermesHome) -> list[object]:
     with open_memory(home) as memory:
         ann = memory.session("s1", user_id="1", platform="telegram")
         stores = [memory.curated, memory.curated.of(ann)]
-        return [
-            [(store.entries(name), store.history(name)) for name in ("memory", "user")]
-            + [store.origins.read().entries]
+        kept = [
+            (store.read().files[target].notes, store.history(target))
             for store in stores
-        ] + [memory.curated.verify()]
+            for target in store.enabled_targets
+        ]
+        return [*kept, memory.curated.changes.verify()]
+
+
+def texts_of_views(home: HermesHome) -> dict[str, str]:
+    """The files of notes of a home, by their path below its folder of notes."""
+    paths = sorted(home.memories.rglob("*.md"))
+    return {path.relative_to(home.memories).as_posix(): path.read_text("utf-8") for path in paths}
 
 
 def digest(home: HermesHome) -> StoreDigest:
@@ -193,6 +200,7 @@ def test_a_home_goes_to_a_server_and_back_with_all_that_it_holds(
     assert document["source_hash"] == document["target_hash"]
     assert {name: document["rows"][name] for name in there.rows} == there.rows
     assert document["rows"]["notes"] == 3
+    assert document["rows"]["note_entries"] == 5
     assert Path(document["aside"]).exists()  # the file from before the first move
     assert not load_config(hermes_home).storage.url
     with opened(hermes_home) as db:
@@ -222,13 +230,6 @@ def test_every_column_of_both_engines_is_copied(hermes_home: HermesHome, url: st
         for table in TABLES:
             columns = [set(db.database.columns(table.name)) - INDEX_COLUMNS for db in (file, server)]
             assert columns[0] == columns[1], table.name
-        changes, events, origins = (
-            set(server.database.columns(name)) for name in ("note_changes", "note_events", "note_origins")
-        )
-        with contextlib.closing(journal_database(hermes_home.journal_db)) as journal:
-            assert changes - {"version"} == {*journal.columns("changes")} == {*CHANGE_COLUMNS, "fingerprint"}
-            assert events == {*journal.columns("events")} == {*EVENT_COLUMNS}
-        assert origins == {*ORIGIN_COLUMNS}
         kept = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         names = {row[0] for row in file.database.execute(kept) if not row[0].startswith("messages_")}
     assert names - {table.name for table in TABLES} == {
@@ -239,34 +240,136 @@ def test_every_column_of_both_engines_is_copied(hermes_home: HermesHome, url: st
     }
 
 
-def test_an_edit_by_hand_is_in_the_history_that_is_moved(hermes_home: HermesHome, url: str) -> None:
-    hermes_home.memories.mkdir(parents=True)
-    hermes_home.memory_md.write_text("  Written by hand \n\n", encoding="utf-8")
+# ------------------------------------------------------------------ views of the notes
+
+
+def test_edits_that_nobody_has_looked_at_are_moved(hermes_home: HermesHome, url: str) -> None:
+    with open_memory(hermes_home) as memory:
+        memory.change_memory("add", content="Uses ruff", by_person=True)
+        ann = memory.session("s1", user_id="1", platform="telegram")
+        memory.change_memory("add", "user", "Likes kumquats", session=ann)
+    users = next(hermes_home.memories.glob("users/*/USER.md"))
     project = hermes_home.project_md_of("0123456789abcdef")
     project.parent.mkdir(parents=True)
-    project.write_text("Run the tests with make.\n", encoding="utf-8")
+    written = {
+        hermes_home.memory_md: "Uses ruff\n\n§\nWritten by hand \n\n",
+        users: "Likes figs\n",
+        project: "Run the tests with make.\n",
+    }
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
     receipt = move(hermes_home, url)
-    assert (receipt.rows["notes"], receipt.rows["note_changes"]) == (2, 2)
+    assert (receipt.rows["notes"], receipt.rows["note_changes"]) == (3, 5)
+    for path in written:
+        path.unlink()  # another machine has none of them
     with open_memory(hermes_home) as memory:
-        assert memory.curated.entries("memory") == ("Written by hand",)
-        memory.change_memory("add", content="By the agent", by_person=True)
-    hermes_home.memory_md.write_text("An old text that nobody reads\n", encoding="utf-8")
-    move(hermes_home, "files")
-    with open_memory(hermes_home) as memory:
-        assert memory.curated.entries("memory") == ("Written by hand", "By the agent")
-        assert [version.action for version in memory.curated.history("memory")] == ["add", "edit"]
-    kept = [path.read_text() for path in hermes_home.memories.glob("MEMORY.md.bak.*")]
-    assert "An old text that nobody reads\n" in kept
-    assert project.read_text() == "Run the tests with make."
+        ann = memory.session("s1", user_id="1", platform="telegram")
+        assert memory.curated.entries("memory") == ("Uses ruff", "Written by hand")
+        assert memory.curated.of(ann).entries("user") == ("Likes figs",)
+        there = memory.curated.of_repository("0123456789abcdef")
+        assert there.entries("project") == ("Run the tests with make.",)
+        assert [version.action for version in memory.curated.history("memory")] == ["edit", "add"]
+        assert memory.curated.undo(target="memory")["success"]
+        assert memory.curated.entries("memory") == ("Uses ruff",)
 
 
-def test_doctor_does_not_advise_to_import_notes_that_were_moved(hermes_home: HermesHome, url: str) -> None:
+@pytest.mark.parametrize("first", ["files", "server"])
+def test_an_edit_during_a_move_is_an_edit_of_the_notes_that_were_moved(
+    hermes_home: HermesHome, url: str, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    places = [url, "files"]
+    if first == "server":
+        move(hermes_home, places.pop(0))
+        places.append(url)
+    with open_memory(hermes_home) as memory:
+        for text in ("Uses ruff", "Uses mypy", "Likes tea"):
+            memory.change_memory("add", content=text, by_person=True)
+    copy = storage_move.copy_store
+    edits = ["Uses ruff\n§\nLikes figs", "Likes figs\n§\nLikes rye"]
+
+    def edit(*args: object) -> int:
+        hermes_home.memory_md.write_text(edits.pop(0), "utf-8")
+        return copy(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(storage_move, "copy_store", edit)
+    for to, entries in zip(places, [("Uses ruff", "Likes figs"), ("Likes figs", "Likes rye")], strict=True):
+        move(hermes_home, to)
+        with open_memory(hermes_home) as memory:
+            assert memory.curated.entries("memory") == entries
+            assert memory.curated.history("memory")[0].action == "edit"
+            assert {note.origin.origin for note in memory.curated.read().files["memory"].notes} == {"person"}
+
+
+def test_after_a_move_views_that_another_machine_made_old_are_renewed(
+    hermes_home: HermesHome, url: str, tmp_path: Path
+) -> None:
+    """They are no edits: a note that went on the other machine does not come back by them."""
     fill(hermes_home)
     move(hermes_home, url)
-    findings = examine_extensions(hermes_home)
-    (finding,) = [finding for finding in findings if "MEMORY.md" in finding.what]
-    assert finding.detail == "not read: they were moved to a server"
-    assert "import" not in finding.remedy
+    other = HermesHome(tmp_path / "other")
+    other.path.mkdir()
+    other.config_yaml.write_text(hermes_home.config_yaml.read_text())
+    for number in range(2):
+        with open_memory(other) as elsewhere:
+            elsewhere.change_memory("add", content=f"Note {number} of the other machine", by_person=True)
+        if not number:
+            with open_memory(hermes_home) as memory:
+                assert "Note 0 of the other machine" in memory.curated.entries("memory")
+        with open_memory(other) as elsewhere:
+            assert elsewhere.curated.remove("memory", f"Note {number} of")["success"]
+    shown = texts_of_views(hermes_home)
+    assert "Note 0 of the other machine" in shown["MEMORY.md"]
+    actions = [version.action for version in _history(hermes_home)]
+    move(hermes_home, "files")
+    with open_memory(hermes_home) as memory:
+        assert not any("other machine" in entry for entry in memory.curated.entries("memory"))
+    assert "other machine" not in hermes_home.memory_md.read_text("utf-8")
+    assert [version.action for version in _history(hermes_home)] == actions
+    assert not list(hermes_home.memories.glob("MEMORY.md.bak.*"))
+
+
+def _history(home: HermesHome) -> list[NoteVersion]:
+    with open_memory(home, config={"memory": {"mirror": False}}) as memory:
+        return memory.curated.history("memory")
+
+
+def test_moves_leave_the_views_as_they_are(hermes_home: HermesHome, url: str) -> None:
+    fill(hermes_home)
+    before = notes_of(hermes_home)
+    views = texts_of_views(hermes_home)
+    for to in (url, "files", url):
+        move(hermes_home, to)
+        assert texts_of_views(hermes_home) == views
+        assert notes_of(hermes_home) == before
+    assert texts_of_views(hermes_home) == views
+
+
+def test_a_view_that_can_not_be_read_as_notes_is_named_before_anything_is_moved(
+    hermes_home: HermesHome, url: str
+) -> None:
+    fill(hermes_home)
+    hermes_home.memory_md.write_bytes(b"caf\xe9")
+    with pytest.raises(MemoryConflict, match=r"MEMORY\.md' can't be read") as raised:
+        move(hermes_home, url)
+    assert raised.value.remedy.endswith("; nothing was moved")
+    hermes_home.memory_md.write_text("café", "utf-8")
+    assert move(hermes_home, url).switched
+    with open_memory(hermes_home) as memory:
+        assert memory.curated.entries("memory") == ("café",)
+
+
+def test_a_home_without_views_is_moved_without_a_look_at_its_files(hermes_home: HermesHome, url: str) -> None:
+    fill(hermes_home)
+    set_value(hermes_home, "memory.mirror", False)
+    hermes_home.memory_md.write_text("of another program", "utf-8")
+    before = notes_of(hermes_home)
+    for to in (url, "files"):
+        move(hermes_home, to)
+        assert notes_of(hermes_home) == before
+    assert hermes_home.memory_md.read_text("utf-8") == "of another program"
+
+
+# ------------------------------------------------------------------ one side takes writes
 
 
 def test_a_role_without_rights_is_refused_before_the_source_is_marked(
@@ -293,14 +396,18 @@ def test_notes_take_no_writes_on_the_side_that_was_moved(hermes_home: HermesHome
     fill(hermes_home)
     with open_memory(hermes_home) as earlier:
         earlier.change_memory("add", content="before", by_person=True)
-        files = storage_move.NoteFiles(hermes_home)
-        files.write_mark(storage_move.StoreMark("id", "source", complete=False, other=url))
+        database = earlier.sessions.database
+        write_mark(database, StoreMark("id", "source", complete=False, other=url), TABLE_NAMES)
+        with pytest.raises(DatabaseUnavailable, match="moved to"):
+            earlier.curated.add("memory", "late")
         late = earlier.change_memory("add", content="late", by_person=True)
         assert not late["success"]
-        assert "late" not in hermes_home.memory_md.read_text()
-        files.write_mark(None)
-        files.__exit__()
+        assert "late" not in hermes_home.memory_md.read_text("utf-8")
+        hermes_home.memory_md.write_text("by hand", "utf-8")
+        assert earlier.curated.entries("memory") == ("by hand",)  # as in a home that is only read
+        write_mark(database, None, TABLE_NAMES)
         assert earlier.change_memory("add", content="later", by_person=True)["success"]
+        assert earlier.curated.entries("memory") == ("by hand", "later")
 
 
 def test_an_empty_home_can_be_moved(hermes_home: HermesHome, url: str) -> None:

@@ -6,18 +6,15 @@ import contextlib
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hermes_core import HermesHome, open_memory
-from hermes_core.config import load_config, set_value
-from hermes_core.curated.places import NoteFile
+from hermes_core.config import load_config
 from hermes_core.errors import DatabaseUnavailable, StorageError
 from hermes_core.health.storage import storage_status
 from hermes_core.sessions.home_store import open_sessions
@@ -187,49 +184,35 @@ def test_a_second_move_of_the_same_home_is_refused(hermes_home: HermesHome, url:
     assert "Traceback" not in program.stderr
 
 
-def test_a_note_that_is_being_written_is_in_the_history_that_is_moved(
+def test_a_note_of_a_program_that_this_one_can_not_see_is_moved_or_refused(
     hermes_home: HermesHome, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(hermes_home)
-    in_the_middle, go_on = threading.Event(), threading.Event()
-    replace = NoteFile.replace
-
-    def slow(self: NoteFile, *args: object) -> None:
-        in_the_middle.set()
-        assert go_on.wait(30)
-        replace(self, *args)  # type: ignore[arg-type]
-
-    settle = storage_move.NoteFiles.settle
-    results = []
+    results: list[bool] = []
+    mark_source = StorageMove._mark_source
 
     with open_memory(hermes_home) as memory:
-        with memory.sessions.database.transaction():
-            pass
-        memory.change_memory("add", content="The lamp is on", by_person=True)
 
-        def write() -> None:
-            results.append(memory.change_memory("add", content="The lamp is off", by_person=True))
+        def write(text: str) -> None:
+            try:
+                results.append(memory.curated.add("memory", text)["success"])
+            except DatabaseUnavailable:
+                results.append(False)
 
-        writer = threading.Thread(target=write)
+        def write_before_and_after(self: StorageMove, *args: object) -> None:
+            write("The lamp is on")  # after the look at the views
+            mark_source(self, *args)  # type: ignore[arg-type]
+            write("The lamp is off")
 
-        def settle_then_write(self: storage_move.NoteFiles) -> None:
-            settle(self)
-            if not writer.ident:
-                monkeypatch.setattr(NoteFile, "replace", slow)
-                writer.start()
-                assert in_the_middle.wait(30)
-                threading.Timer(0.5, go_on.set).start()
-
-        monkeypatch.setattr(storage_move.NoteFiles, "settle", settle_then_write)
-        # As a program that opened the files before, and that this process can't see.
+        monkeypatch.setattr(StorageMove, "_mark_source", write_before_and_after)
+        # As a program that opened the file before, and that this process can't see.
         monkeypatch.setattr(StorageMove, "other_programs", lambda _self: "")
         with StorageMove(hermes_home, url) as work:
             work.run(work.plan())
-        writer.join(30)
-    assert results[0]["success"]
+    assert results == [True, False]
     with open_memory(hermes_home) as memory:
-        assert "The lamp is off" in memory.curated.entries("memory")
-        assert memory.curated.history("memory")[0].after[-1] == "The lamp is off"
+        assert memory.curated.entries("memory")[-1] == "The lamp is on"
+        assert memory.curated.history("memory")[0].action == "add"
 
 
 # ------------------------------------------------------------------ targets
@@ -290,7 +273,7 @@ def test_a_move_that_is_given_up_leaves_the_source_usable(
         memory.conversation("chat").turn("hello").finish("hi")
 
 
-# ------------------------------------------------------------------ from server to server, and the mirror
+# ------------------------------------------------------------------ from server to server
 
 
 def test_a_home_goes_from_one_schema_to_another_with_its_notes(
@@ -307,23 +290,6 @@ def test_a_home_goes_from_one_schema_to_another_with_its_notes(
     with open_memory(hermes_home) as memory:
         assert memory.curated.undo()["success"]
         assert "Only on the server" not in memory.curated.entries("memory")
-
-
-@pytest.mark.skipif(os.name == "nt", reason="modes are of POSIX")
-def test_a_mirror_becomes_a_file_that_people_may_edit(hermes_home: HermesHome, url: str) -> None:
-    fill(hermes_home)
-    set_value(hermes_home, "memory.mirror", True)
-    move(hermes_home, url)
-    with open_memory(hermes_home) as memory:
-        memory.change_memory("add", content="The lamp is on", by_person=True)
-    assert stat.S_IMODE(hermes_home.memory_md.stat().st_mode) == 0o400
-    copies = sorted(hermes_home.memories.glob("*.bak*"))
-    move(hermes_home, "files")
-    assert stat.S_IMODE(hermes_home.memory_md.stat().st_mode) == 0o600
-    assert sorted(hermes_home.memories.glob("*.bak*")) == copies
-    hermes_home.memory_md.write_text("Written by hand\n", encoding="utf-8")
-    with open_memory(hermes_home) as memory:
-        assert memory.curated.entries("memory") == ("Written by hand",)
 
 
 def test_a_record_that_can_not_be_read_is_named(hermes_home: HermesHome, url: str, run: Run) -> None:
