@@ -235,7 +235,7 @@ class NoteHistory:
         if not self._database.exists:
             return set()
         # The changes of skills name no more than the id of their session.
-        condition, values = self._database.among("target", get_args(MemoryTarget))
+        condition, values = self._database.dialect.among("target", get_args(MemoryTarget))
         query = f"SELECT DISTINCT session FROM note_changes WHERE {condition}"
         rows = self._database.execute(query, values).fetchall()
         return {Session.from_dict(json.loads(row["session"])).owner for row in rows}

@@ -7,6 +7,7 @@ bytes this program has last seen in each view: other bytes are an edit by a pers
 from __future__ import annotations
 
 import hashlib
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -18,6 +19,7 @@ from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import join_entries
 from hermes_core.curated.origins import Note, NoteOrigin
 from hermes_core.errors import StorageError
+from hermes_core.home import HermesHome
 from hermes_core.safety.origin import as_origin
 from hermes_core.storage.engine import Engine, Statement
 
@@ -49,6 +51,11 @@ def digest(data: bytes | str) -> str:
     return hashlib.sha256(
         data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     ).hexdigest()
+
+
+def place_of(home: HermesHome, *, shared: bool) -> str:
+    """Return the name of this machine and home in a database that machines share; "" for one that they do not."""
+    return f"{socket.gethostname()}:{home.path}" if shared else ""
 
 
 class StoredFile(Struct, frozen=True, dict=True):

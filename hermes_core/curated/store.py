@@ -13,7 +13,6 @@ import copy
 import json
 import logging
 import random
-import socket
 import threading
 import time
 import uuid
@@ -70,7 +69,7 @@ from hermes_core.curated.origins import PERSON, UNKNOWN, Note, NoteOrigin, entry
 from hermes_core.curated.places import NotePlaces, remembered
 from hermes_core.curated.profile import field_operation
 from hermes_core.curated.project import ProjectKeys, Repository, earlier_keys, with_notes_key
-from hermes_core.curated.rows import NoteRows, NotesChanged, StoredFile
+from hermes_core.curated.rows import NoteRows, NotesChanged, StoredFile, place_of
 from hermes_core.curated.stored import NoteSettings, StoredNotes
 from hermes_core.curated.view import EditedMeanwhile
 from hermes_core.errors import ConfigError, LockTimeout, MemoryConflict, OutboxError, StorageError
@@ -234,12 +233,11 @@ class Notes:
                     f"{LIMIT_SETTING[target]} is {limit!r}", "give a number of characters above 0"
                 )
         # Machines that share a database have views of their own, and folders of repositories.
-        machine = socket.gethostname() if database.shared else ""
-        self._database = database
-        self._rows = NoteRows(database, clock, f"{machine}:{home.path}" if machine else "")
+        place = place_of(home, shared=database.shared)
+        self._database, self._rows = database, NoteRows(database, clock, place)
         self.changes = NoteHistory(database, clock)
         self._places = NotePlaces(home, self._rows)
-        self._project_keys = ProjectKeys(database, home.memories / "projects", machine)
+        self._project_keys = ProjectKeys(database, home.memories / "projects", place.partition(":")[0])
         self._clock, self._lock_timeout, self._lost_at = clock, lock_timeout, lost_at
         # Settings and files stay the same, so that the turns of one user share an object.
         self._of_owners: OrderedDict[str, Notes] = OrderedDict()
@@ -450,7 +448,7 @@ class Notes:
         is_lost = self._lost_at and view.path.stat().st_mtime < self._lost_at
         origin = UNKNOWN if is_lost else NoteOrigin("person", self._clock() if file.version else 0.0)
         known = {}
-        if not file.version and self._database.kind != "sqlite":
+        if not file.version and self._database.shared:
             # A home whose notes were in files, and that was pointed at a server without a move.
             known = {entry_hash(text): note for text, note in origins_in_file(self._home, file.key).items()}
         notes = _notes_of(file, after, origin, known)

@@ -23,10 +23,11 @@ from msgspec import structs
 from hermes_core import HermesHome
 from hermes_core.config import Config, load_config, override_config, set_value, unset_value
 from hermes_core.contract.values import Session, parse_outside_id
+from hermes_core.curated.rows import place_of
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.kit import write_atomic
 from hermes_core.outbox.recovery import outbox_of_home
-from hermes_core.sessions.home_store import Moving, notes_of_home, open_sessions, place_of
+from hermes_core.sessions.home_store import Moving, notes_of_home, open_sessions
 from hermes_core.sessions.maintenance import exclusive
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
@@ -315,7 +316,10 @@ class StorageMove:
 
     def _take_views_along(self, source: SessionStore) -> None:
         """Let the target know the views on this machine as the source does, so that none passes for an edit by hand."""
-        old, new = place_of(self._home, self._config), place_of(self._home, self._target_config)
+        old, new = (
+            place_of(self._home, shared=bool(config.storage.url))
+            for config in (self._config, self._target_config)
+        )
         if old == new:
             return
         # The target's name of this home has rows from an earlier move.

@@ -193,7 +193,7 @@ class SkillHistory:
         keys = list(map(self._key_of_text, texts))
         if not keys or not self._database.exists:
             return {}
-        condition, values = self._database.among("file", keys)
+        condition, values = self._database.dialect.among("file", keys)
         return {
             self._path(row["file"]): NoteOrigin(
                 as_origin(row["origin"]), row["at"], row["session"], row["confirmed"], bool(row["pinned"])

@@ -21,6 +21,7 @@ from hermes_core import HermesHome, sanitize_context
 from hermes_core.config import Config, load_config
 from hermes_core.contract.values import Origin, Session
 from hermes_core.curated.origins import PERSON, UNKNOWN, NoteOrigin, entry_hash
+from hermes_core.curated.rows import place_of
 from hermes_core.errors import HermesError, SkillError, StorageError
 from hermes_core.home import expanded
 from hermes_core.kit import Database, clip, storable, write_atomic
@@ -28,7 +29,7 @@ from hermes_core.safety.neutral import neutralize
 from hermes_core.safety.origin import RANKS, Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.scan import Scan, first_threat
 from hermes_core.safety.templates import without_turns
-from hermes_core.sessions.home_store import open_sessions, place_of
+from hermes_core.sessions.home_store import open_sessions
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, remedy_for, write_checked
 from hermes_core.storage.inventory import STATE_DB, Inventory
@@ -639,7 +640,7 @@ def open_skills(
         owner=owner,
         always_indexed=accepted,
         key=key_of_folder(home, folder),
-        place=place_of(home, config),
+        place=place_of(home, shared=database.shared),
         lost_at=math.inf if is_lost else inventory.accepted(STATE_DB),
     )
 
