@@ -73,7 +73,7 @@ DOCUMENTED: dict[str, str] = {
     "storage.moved": "MARK_PREFIX MOVED_REMEDY MOVED_WORDS StoreMark read_mark refuse_marked",
     "curated.note_places": "NoteEngine NotePlaces note_places owner_of_folder",
     "curated.project": "FolderKey KeyFile KnownKeys Repository",
-    "sessions.home_store": "Moving open_sessions",
+    "sessions.home_store": "Moving notes_of_home open_sessions place_of",
     "curated.places": "NoteFile NotePlace NoteText NotesChanged fingerprint",
     "curated.origins": "NoteOrigin NoteOrigins OriginTable UNKNOWN entry_hash",
     "storage.engine": "CommitInDoubt CommitUnconfirmed Connection Dialect Engine EngineKind RowConflict Statement TransactionAborted "
