@@ -304,6 +304,7 @@ class SessionRecall:
             user=user,
             limit=LIST_RESULTS,
             proactive=True,
+            snippets=False,
             distinct=True,
             now=query.now,
         )
@@ -350,6 +351,7 @@ class SessionRecall:
             user=session.owner or None,
             since=since,
             until=until,
+            snippets=False,
             now=query.now,
         )
         if limit is None:

@@ -72,35 +72,13 @@ class ProviderInstance:
     """A provider object with its plugin manager and its workers. Its phase is new, starting, ready, failed or closed.
 
     Args:
+        handle: The provider, with what its instances share.
         label: Part of the names of the threads.
-        make: Constructs the provider object. Called on the thread of the read worker.
-        config: Settings of the manager.
-        stats: Counters and breakers, shared with the other instances of the provider.
-        deadlines: Seconds that one call of a hook may take, by its name.
-        inline: True to run every hook on the caller's thread, as for the built-in provider.
-        before_start: Called before each `initialize`.
-        run_start: Calls its second argument, which calls `initialize` of the instance. It may close other instances
-            before that.
-        on_started: Called after each `initialize`, also after one that failed.
     """
 
-    def __init__(
-        self,
-        label: str,
-        make: Callable[[], object],
-        config: ManagerConfig,
-        stats: ProviderStats,
-        *,
-        deadlines: Mapping[str, float],
-        inline: bool = False,
-        before_start: Callable[[], None] = lambda: None,
-        run_start: Callable[[ProviderInstance, Callable[[], None]], None] = lambda _, initialize: (
-            initialize()
-        ),
-        on_started: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.label = label
-        self.stats = stats
+    def __init__(self, handle: ProviderHandle, label: str) -> None:
+        self._handle, self.label = handle, label
+        self._config, self.stats = handle.config, handle.stats
         self.provider: object = None
         # Replaced by `_construct`. Until then no hook is in `hooks`, so none is called.
         self.plugins = pluggy.PluginManager(PROJECT)
@@ -108,19 +86,12 @@ class ProviderInstance:
         self.capabilities = Capabilities()
         self.phase: Phase = "new"
         self.reason = ""
-        self.read = Worker(f"hermes-{label}-read", config.clock)
+        self.read = Worker(f"hermes-{label}-read", handle.config.clock)
         # A write that hangs may still succeed. A second thread would send the next write before it.
-        self.write = Worker(f"hermes-{label}-write", config.clock, replaceable=False)
+        self.write = Worker(f"hermes-{label}-write", handle.config.clock, replaceable=False)
         # For `queue_prefetch`; a worker of its own if the provider declares that this hook is slow.
         self.warming = self.read
-        self._make = make
-        self._config = config
-        self._inline = inline
-        self._before_start = before_start
-        self._run_start = run_start
-        self._on_started = on_started
         self._wrapper_names: dict[CodeType, str] = {}
-        self._deadlines = deadlines
         self._coroutines = Coroutines(f"hermes-{label}")
         # Guards the phase: starts, retries and closing come from several threads.
         self._lock = threading.Lock()
@@ -174,7 +145,7 @@ class ProviderInstance:
             self.start_again()
             return PendingCall.ended(hook, CallResult("skipped", error=self.condition()[1]))
         caller = partial(getattr(self.plugins.hook, hook), **arguments)
-        if self._inline:
+        if self._handle.builtin:
             result = self._run(hook, caller)
             self.stats.record(hook, result, None)
             if background:
@@ -189,7 +160,7 @@ class ProviderInstance:
         return PendingCall(
             hook,
             partial(self._run, hook, caller),
-            self._deadlines[hook],
+            self._handle.deadlines[hook],
             record=partial(self.stats.record, hook, breaker=breaker),
             on_late=partial(self._ended_late, hook, breaker, on_late),
             background=background,
@@ -226,13 +197,13 @@ class ProviderInstance:
         return guarded_call(hook, function, self._config.clock, self._config.redact, self._wrapper_names)
 
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
-        return self._coroutines.finish(coroutine, self._deadlines[hook])
+        return self._coroutines.finish(coroutine, self._handle.deadlines[hook])
 
     # ------------------------------------------------------------------- start
 
     def construct(self) -> CallResult:
         """Construct the provider object, validate it, and read its capabilities. Return the result of the construction."""
-        if self._inline:
+        if self._handle.builtin:
             return self._run("construct", self._construct)
         call = self._life_call("construct", self._construct)
         self.hand_over(call)
@@ -249,14 +220,14 @@ class ProviderInstance:
         return PendingCall(
             name,
             partial(self._run, name, function),
-            self._deadlines[name],
+            self._handle.deadlines[name],
             record=partial(self.stats.record, name, breaker=None),
             on_late=on_end or ignore_result,
             background=on_end is not None,
         )
 
     def _construct(self) -> object:
-        provider = self._make()
+        provider = self._handle.make()
         observers = self._config.observers
         plugins = register_provider(provider, self._finish, observers)
         capabilities = capabilities_of(provider)
@@ -296,7 +267,7 @@ class ProviderInstance:
             self._started_monotonic = time.monotonic()
             self._start_ended.clear()
         call = self._life_call("initialize", partial(self._initialize, session), self._started)
-        if self._inline:
+        if self._handle.builtin:
             self._started(call.function())
             return
         self.hand_over(call)
@@ -326,8 +297,8 @@ class ProviderInstance:
     def _initialize(self, session: Session) -> None:
         if self.provider is None:
             self._construct()
-        self._before_start()
-        self._run_start(self, partial(self.plugins.hook.initialize, session=session))
+        self._handle.read_account()
+        self._handle.run_start(self, partial(self.plugins.hook.initialize, session=session))
 
     def _started(self, result: CallResult) -> None:
         """Store the result of `initialize` as the phase and the reason. Runs on the thread of the read worker."""
@@ -348,7 +319,7 @@ class ProviderInstance:
             self._end()
             return
         self._config.emit(f"provider.{self.phase}", {"provider": self.stats.name, "error": self.reason})
-        self._on_started()
+        self._handle.on_start()
 
     # --------------------------------------------------------------------- end
 
@@ -385,7 +356,7 @@ class ProviderInstance:
             return self._shut_down(phase, until - time.monotonic())
         what = "a preparation" if written else "a write"
         log.warning("%s: %s has not returned; shutdown is called when it does", self.label, what)
-        self._when_idle(lambda: self._shut_down(phase, self._deadlines["shutdown"]))
+        self._when_idle(lambda: self._shut_down(phase, self._handle.deadlines["shutdown"]))
         return False
 
     def close_idle(self) -> None:
@@ -525,6 +496,8 @@ class ProviderHandle:
     Attributes:
         deadlines: Seconds that one call of a hook may take, by its name.
         member: True if the provider is a member of a composite.
+        config: Settings of the manager.
+        make: Constructs the provider object. Called on the thread of the read worker of an instance.
         fingerprint: Fingerprint of the account at the last `initialize`.
         account_since: Time of the first `initialize` with this fingerprint, in seconds since the epoch; 0 before the
             first `initialize`.
@@ -562,8 +535,8 @@ class ProviderHandle:
         self._account = account
         self._host_name = name or str(getattr(source, "name", ""))
         self._repeatable = isinstance(source, type) or (callable(source) and not hasattr(source, "name"))
-        self._make: Callable[[], object] = source if callable(source) and self._repeatable else lambda: source
-        self._config = config
+        self.make: Callable[[], object] = source if callable(source) and self._repeatable else lambda: source
+        self.config = config
         self._by_session: OrderedDict[str, ProviderInstance] = OrderedDict()
         # Guards `_by_session` and `_closed`.
         self._lock = threading.Lock()
@@ -576,7 +549,7 @@ class ProviderHandle:
         self._start_lock = threading.Lock()
         self.name = self._host_name or "provider"
         self.stats = ProviderStats(self.name, config)
-        self.first = self._new_instance(self.name)
+        self.first = ProviderInstance(self, self.name)
 
     @property
     def impersonates(self) -> bool:
@@ -614,7 +587,7 @@ class ProviderHandle:
                 wanted = self.first.capabilities.tool_names
                 self.schemas = tuple(s for s in answer.value if wanted is None or s["name"] in wanted)
                 for fault in answer.value.faults:
-                    self.add_tool_problem(self._config.redact(fault))
+                    self.add_tool_problem(self.config.redact(fault))
             else:
                 self.add_tool_problem(f"it offers no tools: get_tool_schemas: {answer.error}")
         return "idle", ""
@@ -662,7 +635,7 @@ class ProviderHandle:
         instance.start(session)
         self._evict()
         if wait:
-            instance.wait_started(self._config.start_wait)
+            instance.wait_started(self.config.start_wait)
         return instance
 
     def instances(self) -> list[ProviderInstance]:
@@ -707,20 +680,7 @@ class ProviderHandle:
     def _own_name(self) -> str:
         return str(getattr(self.first.provider, "name", ""))
 
-    def _new_instance(self, label: str) -> ProviderInstance:
-        return ProviderInstance(
-            label,
-            self._make,
-            self._config,
-            self.stats,
-            deadlines=self.deadlines,
-            inline=self.builtin,
-            before_start=self._read_account,
-            run_start=self._run_start,
-            on_started=lambda: self.on_start(),
-        )
-
-    def _run_start(self, instance: ProviderInstance, initialize: Callable[[], None]) -> None:
+    def run_start(self, instance: ProviderInstance, initialize: Callable[[], None]) -> None:
         """Call `initialize` of an instance. If the provider keeps one client per process, shut the others down first.
 
         Such a provider shows itself in one of these ways:
@@ -783,17 +743,18 @@ class ProviderHandle:
         for other in others:
             other.close(self.deadlines["shutdown"])
 
-    def _read_account(self) -> None:
+    def read_account(self) -> None:
+        """Read the fingerprint of the account again, before an `initialize`."""
         if self._account is not None:
             fingerprint = self._account()
             if fingerprint != self.fingerprint or not self.account_since:
-                self.fingerprint, self.account_since = fingerprint, self._config.wall()
+                self.fingerprint, self.account_since = fingerprint, self.config.wall()
 
     def _unused_instance(self, session: Session) -> ProviderInstance:
         """Return the instance that the constructor made if no session uses it yet, else a new instance."""
         if self.first.phase == "new" and self.first not in self._by_session.values():
             return self.first
-        return self._new_instance(f"{self.name}-{session.id[:8]}")
+        return ProviderInstance(self, f"{self.name}-{session.id[:8]}")
 
     def _evict(self) -> None:
         """Close the least recently used instances above `MAX_INSTANCES`, but none whose session has pending writes."""

@@ -15,7 +15,6 @@ from typing import Any
 
 from hermes_core.contract.values import Session, SessionSwitch, Turn
 from hermes_core.errors import HermesError, OutboxError
-from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import CallResult, attempt, describe
 from hermes_core.manager.composite import WriteKind, takes
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
@@ -265,16 +264,8 @@ class ProviderReceiver:
         self._handle = handle
         self._config = config
         self._transcripts = transcripts
-
-    @property
-    def name(self) -> str:
-        """The provider's name."""
-        return self._handle.name
-
-    @property
-    def breaker(self) -> Breaker:
-        """The breaker of the provider's writes."""
-        return self._handle.stats.breakers["write"]
+        self.name, self.breaker = handle.name, handle.stats.breakers["write"]
+        self.start_again, self.unstartable_sessions = handle.first.start_again, handle.given_up
 
     @property
     def per_session(self) -> bool:
@@ -288,14 +279,6 @@ class ProviderReceiver:
         """
         first = self._handle.first
         return first.reason if first.phase == "failed" and not self._handle.per_session else ""
-
-    def start_again(self) -> None:
-        """Retry the start of the provider if the last one failed long enough ago."""
-        self._handle.first.start_again()
-
-    def unstartable_sessions(self) -> list[str]:
-        """Return the ids of sessions whose instance failed to start and is not started again yet."""
-        return self._handle.given_up()
 
     def describe(self, error: BaseException) -> str:
         """Return `error` as one line without secrets."""

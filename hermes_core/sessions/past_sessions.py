@@ -91,7 +91,8 @@ class PastSessions:
             sort: Order of the result by time; None orders by relevance.
             proactive: True for recall that the person did not ask for. A message is then returned only if it probably
                 answers; a long message must be more probable than a short one.
-            snippets: True to fill `SearchHit.snippet`. The method `snippet` makes the snippet of one message.
+            snippets: True to fill `SearchHit.snippet`; of a message without text, it is filled in any case. The method
+                `snippet` makes the snippet of one message.
             distinct: True to return each text once.
             now: Time in epoch seconds from which "last week" in the query counts; the store's clock by default.
         """

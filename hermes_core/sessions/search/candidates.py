@@ -102,7 +102,7 @@ def search(
         question: The question as `vectors.question` returns it.
         covered: Result of `vectors.ask_coverage`.
         proactive: True for recall that the person did not ask for.
-        snippets: True to fill `SearchHit.snippet`.
+        snippets: True to fill `SearchHit.snippet`. Of a message without text, it is filled in any case.
         distinct: "text" returns each text once; "words" also leaves out texts with nearly the same words.
     """
     if limit < 1 or not analysis:
@@ -114,7 +114,7 @@ def search(
     spans = [span for when in analysis.dates if (span := when.span(at)) is not None]
     if analysis.time_only and analysis.condition is None and spans and order is None:
         return _of_times(reader, analysis, spans, now, limit, proactive=proactive)
-    lookup = Lookup(reader, counts_all_words=proactive)
+    lookup = Lookup(reader, analysis, counts_all_words=proactive)
     closest = None
     if vectors is not None and order is None:
         user, passing = filters.user, reader.passing
@@ -164,7 +164,7 @@ def search(
         _hit(
             row,
             entry.score,
-            _snippet(row, lookup.matches) if snippets else "",
+            _snippet(row, lookup.matches) if snippets or not row["content"] else "",
             best_part(row["content"], lookup.matches, likeness.span(row["id"]) if likeness else None),
             newer.get(row["id"]),
         )
@@ -183,7 +183,7 @@ def _is_evidence(
     """Return True if the best message is worth showing to a person who did not ask for it."""
     span = best_part(candidate.text, lookup.matches)
     part = candidate.text[slice(*span)] if span else candidate.text
-    overlap = lookup.overlap(analysis, places_of[candidate.id], part)
+    overlap = lookup.overlap(places_of[candidate.id], part)
     cosine = likeness.nearest([candidate.id]) if likeness is not None else None
     return proactive_evidence(analysis, candidate, part, overlap, cosine) > 0
 
@@ -243,17 +243,17 @@ def _places(
     """
     if analysis.condition is not None:
         found = reader.fulfilling(match_of_condition(analysis.condition), enough)
-        scores = lookup.scores_among(analysis, found, required_words(analysis.condition))
+        scores = lookup.scores_among(found, required_words(analysis.condition))
         places = [(key, position) for key, position, _, _ in found]
         if not order:
             places.sort(key=scores.__getitem__, reverse=True)
         return places, (), scores
     if order:
-        scores = lookup.scores(analysis)
+        scores = lookup.scores()
         if scores:
             return _relevant(lookup, scores, order), (), scores
         return [], reader.find((), spans)[1], scores
-    scores = lookup.scores(analysis, spans, closest)
+    scores = lookup.scores(spans, closest)
     return sorted(scores, key=scores.__getitem__, reverse=True), lookup.others, scores
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
+from types import MappingProxyType
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from hermes_core.recall.query import MAX_TERMS, Analysis, Term
@@ -56,31 +56,17 @@ PAIRED_TERMS = 3
 # A question with so many words is also looked up as one phrase, because the person may have pasted a part of a message.
 PHRASE_WORDS = range(2, 13)
 
-Kind = Literal["word", "gram"]
 
-
-class _TermPlaces(Struct, frozen=True):
+class _TermPlaces(TermHits, frozen=True, kw_only=True):
     """The places of a term in the index.
 
     Attributes:
         match: The condition that a message has the term.
-        places: Strength, from 0 to 1, by place.
         whole: True if `places` holds all places of the term.
-        frequency: Approximate number of messages with the term.
-        weight: Weight of the term, see `Term.weight`.
-        kind: Kind of the term, see `Term.kind`.
     """
 
     match: Match
-    places: dict[Place, float]
     whole: bool
-    frequency: int
-    weight: float = 1.0
-    kind: Kind = "word"
-
-    @property
-    def hits(self) -> TermHits:
-        return TermHits(self.frequency, self.places, self.weight, self.kind)
 
 
 class Lookup:
@@ -94,46 +80,44 @@ class Lookup:
         others: The messages of `scores` by their time or meaning.
     """
 
-    def __init__(self, reader: IndexReader, *, counts_all_words: bool = False) -> None:
+    def __init__(self, reader: IndexReader, analysis: Analysis, *, counts_all_words: bool = False) -> None:
         """Look up with `reader`; if `overlap` will be asked for, count also the words that are no terms, in one read."""
-        self._reader = reader
-        self._counts_all_words = counts_all_words
+        self._reader, self._analysis = reader, analysis
+        self._all_terms = _all_terms(analysis) if counts_all_words else []
         self._sizes: dict[Place, int] = {}
         self.holding: dict[Place, int] = {}
         self.matches: list[Match] = []
         self.others: list[IndexRow] = []
-        self._weighed: dict[Term, TermHits] = {}
+        self._weighed: dict[Term, _TermPlaces] = {}
         self._frequencies: dict[Term, int] = {}
 
     def scores(
-        self,
-        analysis: Analysis,
-        spans: Sequence[tuple[float, float]] = (),
-        closest: ClosestMessages | None = None,
+        self, spans: Sequence[tuple[float, float]] = (), closest: ClosestMessages | None = None
     ) -> dict[Place, float]:
-        """Return the scores of the best places for a question, and of the messages in `spans` and `closest`.
+        """Return the scores of the best places for the question, and of the messages in `spans` and `closest`.
 
         The words of a message count, and at lower weights the words of its neighbours.
 
         Args:
-            analysis: The question.
             spans: Spans of time that the question names, in epoch seconds.
             closest: Messages that are candidates because of their meaning.
         """
-        looked_up, verbatim = self._find(analysis, spans, closest)
-        self._weighed = {term: places.hits for term, places in looked_up}
-        found = [places for _, places in looked_up if places.places or not places.whole]
+        verbatim = self._find(spans, closest)
+        found = [term for term in self._weighed.values() if term.places or not term.whole]
         self.matches = [term.match for term in found]
         bringing = [term for term in found if term.whole] + verbatim
         weighing = sorted(
-            (term for term in found if not term.whole), key=lambda term: (-term.weight, term.frequency)
+            [term for term in found if not term.whole], key=lambda term: (-term.weight, term.frequency)
         )
         more = self._paired(weighing[:PAIRED_TERMS])
         few = sum(len(term.places) for term in bringing if term.weight == 1) < MIN_RARE_HITS
-        if weighing and few:
-            more.append(self._widened(weighing[0]))
-            self._weighed |= {t: more[-1].hits for t, places in looked_up if places is weighing[0]}
-        scores = self._scored(bringing + more)
+        if weighing and few:  # the newest (or oldest) places of the rarest common term
+            rarest = weighing[0]
+            newest = self._places(self._reader.newest(rarest.match, MAX_COMMON_HITS))
+            more.append(replace(rarest, places={**rarest.places, **dict.fromkeys(newest, 1.0)}, whole=True))
+            self._weighed |= {term: more[-1] for term, places in self._weighed.items() if places is rarest}
+        total = self._reader.total
+        scores = score_places(bringing + more, total, self._sizes)
         if len(weighing) <= few:
             return scores
         also = [(key, position) for key, position, _, _ in self.others]
@@ -142,119 +126,110 @@ class Lookup:
         terms = [replace(t, places={p: w for p, w in t.places.items() if p in near}) for t in bringing]
         among = {t.match: self._with_rows(t, hits) for t, hits in zip(weighing, rows, strict=True)}
         terms += among.values()
-        self._weighed |= {t: among[p.match].hits for t, p in looked_up if p.match in among}
-        weighed = self._scored(terms)
+        self._weighed |= {t: among[p.match] for t, p in self._weighed.items() if p.match in among}
+        weighed = score_places(terms, total, self._sizes)
         return {place: weighed.get(place, 0.0) for place in best}
 
-    def overlap(self, analysis: Analysis, place: Place, part: str) -> Overlap:
-        """Return the words of a question that a part of a message has, or a message beside it.
+    def overlap(self, place: Place, part: str) -> Overlap:
+        """Return the words of the question that a part of a message has, or a message beside it.
 
         Call it after `scores` or `scores_among`.
 
         Args:
-            analysis: The question.
             place: The place of the message.
             part: The part of its text that would be shown.
         """
-        terms = _all_terms(analysis)
-        if unknown := [term for term in terms if term not in self._frequencies]:
-            self._count(unknown)
+        matches = [match_of(term) for term in self._all_terms]
+        unknown = [at for at, term in enumerate(self._all_terms) if term not in self._frequencies]
+        if unknown:
+            postings, _ = self._reader.find([IndexRequest(matches[at], MAX_RARE_MESSAGES) for at in unknown])
+            for at, found in zip(unknown, postings, strict=True):
+                self._frequencies[self._all_terms[at]] = found.frequency
         key, position = place
         total, question, own, near = self._reader.total, 0.0, 0.0, 0.0
-        matched = held(part, [match_of(term) for term in terms])
-        for number, term in enumerate(terms):
+        matched = held(part, matches)
+        for number, term in enumerate(self._all_terms):
             worth = surprise(term.text, term.kind, self._frequencies[term], total)
             question += worth
             places = self._weighed[term].places if term in self._weighed else {}
             if number in matched:
                 own += worth
-            elif any(places.get((key, position + step)) for step in (-1, 1)):
+            elif places.get((key, position - 1)) or places.get((key, position + 1)):
                 near += worth
         return Overlap(question, own, near, total)
 
-    def _count(self, terms: Sequence[Term]) -> None:
-        """Look up how many messages have each of these terms."""
-        postings, _ = self._reader.find([IndexRequest(match_of(term), MAX_RARE_MESSAGES) for term in terms])
-        self._frequencies |= {t: found.frequency for t, found in zip(terms, postings, strict=True)}
-
-    def scores_among(
-        self, analysis: Analysis, rows: Sequence[IndexRow], required: Collection[str]
-    ) -> dict[Place, float]:
+    def scores_among(self, rows: Sequence[IndexRow], required: Collection[str]) -> dict[Place, float]:
         """Return the scores of given messages by their own words, without the words of their neighbours.
 
         Args:
-            analysis: The question.
             rows: The messages.
             required: Words that each of the messages is known to have, so that they need no look-up.
         """
-        self.matches = [match_of(term) for term in analysis.terms]
+        asked = self._analysis.terms
+        self.matches = [match_of(term) for term in asked]
         places: dict[Place, float] = {(key, position): 1.0 for key, position, _, _ in rows}
         self._sizes.update(((key, position), size) for key, position, size, _ in rows)
         terms = [
-            _TermPlaces(match, places, True, len(rows), kind=term.kind)
-            for term, match in zip(analysis.terms, self.matches, strict=True)
+            _TermPlaces(len(rows), places, kind=term.kind, match=match, whole=True)
+            for term, match in zip(asked, self.matches, strict=True)
         ]
-        unknown = [at for at, term in enumerate(analysis.terms) if term.text not in required and places]
-        asked = [CommonMatch(terms[at].match, terms[at].frequency) for at in unknown]
-        for at, hits in zip(unknown, self._reader.among(rows, asked) if asked else (), strict=True):
+        unknown = [at for at, term in enumerate(asked) if term.text not in required and places]
+        common = [CommonMatch(terms[at].match, terms[at].frequency) for at in unknown]
+        for at, hits in zip(unknown, self._reader.among(rows, common) if common else (), strict=True):
             terms[at] = self._with_rows(terms[at], hits)
-        self._weighed |= {term: found.hits for term, found in zip(analysis.terms, terms, strict=True)}
-        scores = self._scored([term for term in terms if term.places])
+        self._weighed |= zip(asked, terms, strict=True)
+        scores = score_places([term for term in terms if term.places], self._reader.total, self._sizes)
         return {place: scores.get(place, 0.0) for place in places}
 
-    def _scored(self, terms: Sequence[_TermPlaces]) -> dict[Place, float]:
-        return score_places([term.hits for term in terms], self._reader.total, self._sizes)
-
     def _find(
-        self,
-        analysis: Analysis,
-        spans: Sequence[tuple[float, float]],
-        closest: ClosestMessages | None,
-    ) -> tuple[list[tuple[Term, _TermPlaces]], list[_TermPlaces]]:
+        self, spans: Sequence[tuple[float, float]], closest: ClosestMessages | None
+    ) -> list[_TermPlaces]:
         """Look up each term with its other forms, and with similar words at a lower weight.
 
-        If a term is common, its places are left out. Also return the whole question as one term, a phrase, if a message
-        contains it.
+        If a term is common, its places are left out. Return the whole question as one term, a phrase, if a message contains
+        it.
         """
-        asked = [*analysis.terms, *analysis.others]
-        requests = [IndexRequest(match_of(term), MAX_RARE_MESSAGES) for term in asked]
+        asked = [*self._analysis.terms, *self._analysis.others]
         similar = [term for term in asked if term.similar]
-        requests += [
-            IndexRequest(any_word(term.similar), MAX_RARE_MESSAGES, partial=True) for term in similar
+        question = words(self._analysis.text)
+        phrases = [Phrase(index_text(" ".join(question)))] if len(question) in PHRASE_WORDS else []
+        counted = [term for term in self._all_terms if term not in asked]
+        partial = [*(any_word(term.similar) for term in similar), *phrases]
+        requests = [
+            *(IndexRequest(match_of(term), MAX_RARE_MESSAGES) for term in asked),
+            *(IndexRequest(match, MAX_RARE_MESSAGES, partial=True) for match in partial),
+            *(IndexRequest(match_of(term), MAX_RARE_MESSAGES) for term in counted),
         ]
-        question = words(analysis.text)
-        if len(question) in PHRASE_WORDS:
-            phrase = Phrase(index_text(" ".join(question)))
-            requests.append(IndexRequest(phrase, MAX_RARE_MESSAGES, partial=True))
-        counted = (
-            [term for term in _all_terms(analysis) if term not in asked] if self._counts_all_words else []
-        )
-        count_requests = [IndexRequest(match_of(term), MAX_RARE_MESSAGES) for term in counted]
-        postings, self.others = self._reader.find([*requests, *count_requests], spans, closest)
-        of_terms = dict(zip(asked, postings, strict=False))
-        of_counted = zip(counted, postings[len(requests) :], strict=True)
-        self._frequencies = {term: found.frequency for term, found in (*of_terms.items(), *of_counted)}
-        of_similar = dict(zip(similar, postings[len(asked) :], strict=False))
-        terms = []
-        for term in _chosen(analysis, of_terms):
-            rows = of_similar[term].rows if term.similar else ()
-            weak = dict.fromkeys(self._places(rows), SIMILAR_WORD_WEIGHT)
-            terms.append(
-                (term, self._term_places(match_of(term), of_terms[term], weak, term.kind, term.weight))
-            )
+        postings, self.others = self._reader.find(requests, spans, closest)
+        answers = iter(zip(requests, postings, strict=True))
+        of_terms = dict(zip(asked, answers, strict=False))
+        of_similar = dict(zip(similar, answers, strict=False))
         verbatim = [
-            self._term_places(request.match, found, {}, "word")
-            for request, found in list(zip(requests, postings, strict=False))[len(asked) + len(similar) :]
+            self._term_places(request.match, found)
+            for _, (request, found) in zip(phrases, answers, strict=False)
         ]
-        return terms, [term for term in verbatim if term.places]
+        of_counted = dict(zip(counted, answers, strict=True))
+        self._frequencies = {term: found.frequency for term, (_, found) in (of_terms | of_counted).items()}
+        for term in _chosen(self._analysis, {term: found for term, (_, found) in of_terms.items()}):
+            rows = of_similar[term][1].rows if term.similar else ()
+            weak = dict.fromkeys(self._places(rows), SIMILAR_WORD_WEIGHT)
+            request, found = of_terms[term]
+            self._weighed[term] = self._term_places(request.match, found, weak, term.weight, term.kind)
+        return [term for term in verbatim if term.places]
 
     def _term_places(
-        self, match: Match, found: Postings, weak: dict[Place, float], kind: Kind, weight: float = 1.0
+        self,
+        match: Match,
+        found: Postings,
+        weak: Mapping[Place, float] = MappingProxyType({}),
+        weight: float = 1.0,
+        kind: Literal["word", "gram"] = "word",
     ) -> _TermPlaces:
+        """Return the places of a term from its postings, and at a lower strength from `weak`."""
         if not found.whole:
-            return _TermPlaces(match, weak, False, found.frequency, weight, kind)
-        places = weak | dict.fromkeys(self._places(found.rows), 1.0)
-        return _TermPlaces(match, places, True, len(places), weight, kind)
+            return _TermPlaces(found.frequency, weak, weight, kind, match=match, whole=False)
+        places = {**weak, **dict.fromkeys(self._places(found.rows), 1.0)}
+        return _TermPlaces(len(places), places, weight, kind, match=match, whole=True)
 
     def _places(self, rows: Iterable[IndexRow]) -> list[Place]:
         """Return the places of messages, and remember their sizes and ids."""
@@ -271,20 +246,15 @@ class Lookup:
         places = dict.fromkeys(self._places(rows), 1.0)
         return replace(term, places=places, whole=True, frequency=term.frequency or len(places))
 
-    def _widened(self, term: _TermPlaces) -> _TermPlaces:
-        """Return a common term with its newest (or oldest) `MAX_COMMON_HITS` places."""
-        places = self._places(self._reader.newest(term.match, MAX_COMMON_HITS))
-        return replace(term, places=term.places | dict.fromkeys(places, 1.0), whole=True)
-
     def _paired(self, terms: Sequence[_TermPlaces]) -> list[_TermPlaces]:
         """Return each pair of these terms that occurs in one message as one term, which is rarer than both."""
         pairs = [(a, b) for a, b in combinations(terms, 2) if a.kind == b.kind]
-        matches = [Combination("AND", (a.match, b.match)) for a, b in pairs]
-        if not matches:
+        if not pairs:
             return []
+        matches = [Combination("AND", (a.match, b.match)) for a, b in pairs]
         postings, _ = self._reader.find([IndexRequest(m, MIN_RARE_HITS, partial=True) for m in matches])
         found = [
-            self._term_places(match, of_pair, {}, a.kind)
+            self._term_places(match, of_pair, kind=a.kind)
             for match, of_pair, (a, _) in zip(matches, postings, pairs, strict=True)
         ]
         return [pair for pair in found if pair.places]
