@@ -158,7 +158,6 @@ _TABLES = (
 def _create(connection: sqlite3.Connection) -> None:
     for statement in _TABLES:
         connection.execute(statement)
-    index.create_index(connection)
     create_tables(connection)
 
 
