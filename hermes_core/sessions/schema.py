@@ -149,7 +149,6 @@ _VECTORS = Table(
 
 def _create(connection: sqlite3.Connection) -> None:
     create_tables(connection, (*TABLES, _VECTORS))
-    index.create_index(connection)
 
 
 def _cut_text(connection: sqlite3.Connection) -> None:

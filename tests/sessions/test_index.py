@@ -91,6 +91,18 @@ def test_an_index_that_lost_something_is_found_out_and_made_anew(db: SessionStor
     again.close()
 
 
+@pytest.mark.sqlite_only("an index beside the messages")
+def test_terms_that_a_hidden_message_left_are_not_found(db: SessionStore) -> None:
+    db.append_message("s1", "user", "the kumquat tree")
+    hidden = db.append_message("s1", "user", "a kumquat that was undone")
+    db.rewind("s1", hidden)
+    db.database.execute("INSERT INTO messages_fts (rowid, words) VALUES (?, 'kumquat quinc')", (hidden,))
+
+    assert [hit.text for hit in db.past.search("kumquat quince")] == ["the kumquat tree"]
+    assert [hit.text for hit in db.past.search("kumquat OR quince")] == ["the kumquat tree"]
+    assert db.past.search("quince") == []
+
+
 def test_rebuilding_tells_how_far_it_is(db: SessionStore) -> None:
     for number in range(5):
         db.append_message("s1", "user", f"message {number}")

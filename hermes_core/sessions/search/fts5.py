@@ -156,7 +156,8 @@ class Fts5Reader(IndexReader):
         """
         rows: list[list[Any]] = [[] for _ in wanted]
         joins = columns != _COUNTED or self._scope_parameters
-        scope = f"JOIN messages m ON m.id = f.rowid {self._scope}" if joins else "WHERE"
+        # A hidden message may have left terms: another version of Python may take a letter for another sign.
+        scope = f"JOIN messages m ON m.id = f.rowid AND m.state < 2 {self._scope}" if joins else "WHERE"
         for first, last in self._spans:
             parts, asked = [], list[object]()
             for number, (match, limit) in enumerate(wanted):

@@ -165,10 +165,9 @@ class Fts5Index(MessageIndex):
 
     def _rebuild_next(self, connection: Connection) -> int:
         connection = cast(sqlite3.Connection, connection)
-        unfinished = _progress(
-            connection
-        )  # None also if another process, which stores messages, indexed the last ones
-        return _index_next(connection, *unfinished) if unfinished is not None else 0
+        # None also if another process, which stores messages, indexed the last ones.
+        unfinished = _progress(connection)
+        return 0 if unfinished is None else _index_next(connection, *unfinished)
 
     def reset(self, exc: Exception) -> None:
         """Make the index anew if it is damaged, else raise `exc`."""
@@ -205,14 +204,13 @@ class Fts5Index(MessageIndex):
             message_id: Id of the message that was to be added, if any.
         """
         self._may_lack = True
-        if _lacks_fts5(exc) or (_lacks_table(exc) and not _can_create(connection)):
-            if message_id is not None:
-                done, _ = _progress(connection) or (message_id - 1, 0)
-                _set_progress(connection, done, message_id)
-        elif _lacks_table(exc):
+        if f"no such table: {TABLE}" in str(exc):
             reset_index(connection)
-        else:
+        elif not _lacks_fts5(exc):
             raise exc  # a damaged page: SQLite refuses the rest of this transaction, see `SessionStore.with_index`
+        elif message_id is not None:
+            done, _ = _progress(connection) or (message_id - 1, 0)
+            _set_progress(connection, done, message_id)
 
     def is_damaged(self) -> bool:
         """Return True if the index has damage. It takes half a second for 100,000 messages."""
@@ -237,17 +235,8 @@ class Fts5Index(MessageIndex):
         return True
 
 
-def create_index(connection: sqlite3.Connection) -> None:
-    """Create the index. Do nothing if this SQLite has no FTS5."""
-    try:
-        connection.execute(_CREATE)
-    except sqlite3.OperationalError as exc:
-        if not _lacks_fts5(exc):
-            raise
-
-
 def reset_index(connection: sqlite3.Connection, *, damaged: bool = False) -> None:
-    """Remove the index, create it empty, and let further messages build it again.
+    """Remove the index, create it empty, and let further messages build it again. Without FTS5 there is none then.
 
     Args:
         damaged: True if the index may be too damaged to be dropped. Then only its entries in the schema are deleted,
@@ -261,18 +250,13 @@ def reset_index(connection: sqlite3.Connection, *, damaged: bool = False) -> Non
         connection.execute("INSERT OR REPLACE INTO state_meta VALUES (?, '')", (LOST_PAGES_KEY,))
     else:
         connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
-    create_index(connection)
+    try:
+        connection.execute(_CREATE)
+    except sqlite3.OperationalError as exc:
+        if not _lacks_fts5(exc):
+            raise
     (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
     _set_progress(connection, 0, last)
-
-
-def _can_create(connection: sqlite3.Connection) -> bool:
-    try:
-        connection.execute("CREATE VIRTUAL TABLE temp.fts5_probe USING fts5(x)")
-    except sqlite3.DatabaseError:
-        return False
-    connection.execute("DROP TABLE temp.fts5_probe")
-    return True
 
 
 def _exists(connection: sqlite3.Connection) -> bool:
@@ -281,10 +265,6 @@ def _exists(connection: sqlite3.Connection) -> bool:
 
 def _lacks_fts5(exc: sqlite3.DatabaseError) -> bool:
     return "no such module: fts5" in str(exc)
-
-
-def _lacks_table(exc: sqlite3.DatabaseError) -> bool:
-    return f"no such table: {TABLE}" in str(exc)
 
 
 def _index_next(connection: sqlite3.Connection, start: int, end: int) -> int:

@@ -43,18 +43,13 @@ def vector_of(columns: Iterable[str]) -> str:
                 known.append(at)
         at += GAP
     letters = {term: len(term.encode()) + _TERM_BYTES for term in places}
-    size = sum(letters.values())
-    if size + _POSITION_BYTES * sum(map(len, places.values())) > MAX_VECTOR_BYTES:
-        places = {term: [] for term in places}
-    if size > MAX_VECTOR_BYTES:
-        room = MAX_VECTOR_BYTES
-        frequent = []
+    if sum(letters.values()) + _POSITION_BYTES * sum(map(len, places.values())) > MAX_VECTOR_BYTES:
+        places, room = {}, MAX_VECTOR_BYTES
         for term, _ in counts.most_common():
             room -= letters[term]
             if room < 0:
                 break
-            frequent.append(term)
-        places = {term: [] for term in frequent}
+            places[term] = []
     return " ".join(
         f"{_quoted(term)}:{','.join(map(str, known))}" if known else _quoted(term)
         for term, known in places.items()

@@ -107,6 +107,22 @@ def test_both_engines_answer_with_the_same_ten_messages(file: SessionStore, serv
         ), query
 
 
+def test_both_engines_hold_the_same_terms(file: SessionStore, server: SessionStore) -> None:
+    for db in (file, server):
+        store_sample(db)
+        db.append_message(
+            "theirs", "assistant", "", tool_calls=[{"name": "run", "arguments": '{"path": "docs/Café 部署"}'}]
+        )
+    of_file: dict[int, set[str]] = {}
+    file.database.execute(
+        "CREATE VIRTUAL TABLE temp.terms USING fts5vocab('main', 'messages_fts', 'instance')"
+    )
+    for term, message_id in file.database.execute("SELECT term, doc FROM temp.terms"):
+        of_file.setdefault(message_id, set()).add(term)
+    rows = server.database.execute("SELECT id, tsvector_to_array(terms) FROM messages").fetchall()
+    assert {message_id: set(terms) for message_id, terms in rows} == of_file
+
+
 def store_common_words(db: SessionStore) -> None:
     """Store words that are in more messages than are looked up whole, and pairs of them."""
     numbers = random.Random(7)

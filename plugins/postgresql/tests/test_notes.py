@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -49,7 +50,7 @@ def make_machine(database: PostgresDatabase, tmp_path: Path) -> MakeMachine:
 
     def make(name: str, **settings: Any) -> Notes:
         home = HermesHome(tmp_path / name)
-        defaults: dict[str, Any] = {"scan": lambda text: None, "place": f"{name}:{home.path}"}
+        defaults: dict[str, Any] = {"scan": lambda text: None}
         return notes_of(home, database, **defaults | settings)
 
     return make
@@ -203,7 +204,7 @@ def enqueue(write, session):
 
 settings = NoteSettings(limits=dict.fromkeys(("memory", "user", "project"), 10**7))
 hooks = NoteHooks(on_write=enqueue)
-notes = Notes(HermesHome(Path(home)), database, settings, hooks, scan=lambda text: None, place=home)
+notes = Notes(HermesHome(Path(home)), database, settings, hooks, scan=lambda text: None)
 
 def work(number):
     count = 0
@@ -257,7 +258,7 @@ def test_of_four_writers_with_kills_every_acknowledged_entry_is_there(
     assert len(history) == min(len(entries), MAX_CHANGES)
     for machine in ("one", "two"):
         home = tmp_path / machine
-        assert make_machine(machine, place=str(home)).entries("memory") == entries
+        assert make_machine(machine).entries("memory") == entries
         assert (home / "memories" / "MEMORY.md").read_text("utf-8") == join_entries(entries)
     report = reader.changes.verify()
     assert report is not None
@@ -295,7 +296,7 @@ def test_notes_are_read_in_one_round_trip(
 
 def test_notes_of_a_server_that_is_down_are_not_taken_for_empty(tmp_path: Path) -> None:
     database = PostgresEngine("postgresql://hermes@127.0.0.1:1/hermes")
-    store = notes_of(HermesHome(tmp_path), database, place="one")
+    store = notes_of(HermesHome(tmp_path), database)
     view_of(store).parent.mkdir()
     view_of(store).write_text("Uses mypy", "utf-8")
     with pytest.raises(MemoryConflict, match=r"the notes 'MEMORY.md' can't be read: can't reach"):
@@ -426,18 +427,22 @@ def test_edits_on_two_machines_at_once_are_both_there(make_machine: MakeMachine)
         assert len(machine.entries("memory")) == 5
 
 
-def test_a_home_under_another_name_of_its_machine_loses_nothing(make_machine: MakeMachine) -> None:
+def test_a_home_under_another_name_of_its_machine_loses_nothing(
+    make_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A container has another host name each time, and its volume holds the views."""
     first, other = make_machine("one"), make_machine("other")
     first.add("memory", "tea")
     first.add("memory", "rye")
     other.remove("memory", "tea")
-    renamed = make_machine("one", place="renamed")
+    monkeypatch.setattr(socket, "gethostname", lambda: "renamed")
+    renamed = make_machine("one")
     assert view_of(renamed).read_text("utf-8") == "tea\n§\nrye"
     assert renamed.entries("memory") == ("rye",)
     assert view_of(renamed).read_text("utf-8") == "rye"
     view_of(renamed).write_text("rye\n§\nby hand", "utf-8")
-    again = make_machine("one", place="renamed again")
+    monkeypatch.setattr(socket, "gethostname", lambda: "renamed-again")
+    again = make_machine("one")
     assert again.entries("memory") == ("rye", "by hand")
 
 
