@@ -15,6 +15,7 @@ from typing import Unpack, get_args
 from hermes_core.config import Config
 from hermes_core.contract.values import AgentContext, EndReason, Session, SessionFields, SessionSwitch
 from hermes_core.curated.store import Notes
+from hermes_core.curated.stored import StoredNotes
 from hermes_core.errors import OutboxError, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
@@ -286,14 +287,19 @@ class MemorySessions:
             prompt = self.manager.rebuild_system_prompt(session)
         return prompt
 
-    def is_outdated(self, session: Session, prompt: str) -> bool:
+    def notes_at(self, session: Session, start: TurnContext | None) -> StoredNotes:
+        """Return the notes of the owner of a session as they were read with the start of a turn, or else now."""
+        notes = self.curated.of(session)
+        return notes.read(start.further[0] if start is not None and start.further else None)
+
+    def is_outdated(self, session: Session, prompt: str, start: TurnContext | None = None) -> bool:
         """Return True if a stored prompt of a session has to be built anew.
 
         The origin of a note in it was lowered, it holds notes on another repository than that of the working folder, or it
         was built while notes on a server could not be read. What the model wrote so far may follow a note of low origin,
         so that the session counts as having read it.
         """
-        notes = self.curated.of(session).read()
+        notes = self.notes_at(session, start)
         origin = notes.outdated_origin(prompt)
         if origin is not None:
             self.origins.note_read(session, origin)
@@ -314,7 +320,7 @@ class MemorySessions:
         else:
             stored = start.prompt
         prompt = stored
-        if prompt is None or self.is_outdated(session, prompt):
+        if prompt is None or self.is_outdated(session, prompt, start):
             # A framework may ask for the prompt before the first turn; the provider's block must stand in it.
             self.manager.initialize_all(session)
             prompt = self.system_prompt(session)

@@ -94,6 +94,7 @@ class MemoryTurns(MemorySessions):
                 setting=SHARED_NOTES_KEY,
                 expired_before=expired_before,
                 turn_id=turn_id,
+                further=[self.curated.of(session).statement()],
             )
         except StorageError:  # each of the reads of its own reports what can't be read
             return session, None
@@ -166,7 +167,13 @@ class MemoryTurns(MemorySessions):
         if start is None:
             start = self.problem_log.read(
                 "turns so far",
-                partial(self.sessions.turns.context, session.id, session.owner, lineage=True),
+                partial(
+                    self.sessions.turns.context,
+                    session.id,
+                    session.owner,
+                    lineage=True,
+                    further=[self.curated.of(session).statement()],
+                ),
                 TurnContext(session.id, lineage=frozenset([session.id])),
             )
             session = self._with_id(session, start.session_id)
@@ -176,13 +183,16 @@ class MemoryTurns(MemorySessions):
         query = self._query(text_of(text), recent, self._now(session) if at is None else at)
         number = start.last_number + 1 if begins_turn else None
         pending = self.manager.prefetch.ask(query, session, turn_number=number, author=author)
-        return BegunTurn(query, session, pending, not start.last_number, time.time(), speaker, start.lineage)
+        return BegunTurn(
+            *(query, session, pending, not start.last_number, time.time(), speaker, start.lineage),
+            notes=self.notes_at(session, start),
+        )
 
     @traced
     def collect_recall(self, pending: BegunTurn) -> TurnRecall:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
         query, session = pending.query, pending.session
-        stored = self.curated.of(session).read()
+        stored = pending.notes or self.notes_at(session, None)
         answered = self.manager.prefetch.collect(pending.take_calls())
         prompt = self.manager.prompts.get(session) or ""
         notes, updates, pending.updates = self._notes_of_turn(pending, stored)

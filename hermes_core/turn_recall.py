@@ -15,7 +15,7 @@ import msgspec
 from hermes_core.config import Config
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Refused, Session
 from hermes_core.curated.document import entry_handle
-from hermes_core.curated.stored import DataNote
+from hermes_core.curated.stored import DataNote, StoredNotes
 from hermes_core.manager.prefetch import (
     CHARS_PER_TOKEN,
     PendingRecall,
@@ -115,6 +115,7 @@ class BegunTurn(msgspec.Struct, eq=False):
         origin: The lowest origin of the recall.
         record: What the turn was given; None if it began without recall.
         updates: The changes of notes that it was given beside the frozen prompt.
+        notes: The notes of the session's owner; None to read them.
     """
 
     query: Query
@@ -130,6 +131,7 @@ class BegunTurn(msgspec.Struct, eq=False):
     origin: Origin = "person"
     record: TurnRecord | None = None
     updates: frozenset[str] = frozenset()
+    notes: StoredNotes | None = None
 
     def take_calls(self) -> PendingRecall:
         """Return the calls of the providers for the one who waits for them."""

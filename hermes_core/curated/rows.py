@@ -121,12 +121,18 @@ class NoteRows:
         Raises:
             StorageError: The database can't be read.
         """
+        [rows] = self.database.read([self.statement(files)]) if files and self.database.exists else [[]]
+        return self.stored(files, rows)
+
+    def statement(self, files: Sequence[StoredFile]) -> Statement:
+        """Return the statement that reads these files; `stored` takes its rows."""
+        return _READ.format(", ".join("?" * len(files))), (self._place, *(file.key for file in files))
+
+    def stored(self, files: Sequence[StoredFile], rows: Iterable[Any]) -> list[StoredFile]:
+        """Return these files as their rows say."""
         by_file: dict[str, list[Any]] = {}
-        if files and self.database.exists:
-            query = _READ.format(", ".join("?" * len(files)))
-            [rows] = self.database.read([(query, (self._place, *(file.key for file in files)))])
-            for row in rows:
-                by_file.setdefault(row["file"], []).append(row)
+        for row in rows:
+            by_file.setdefault(row["file"], []).append(row)
         return [_stored(file, by_file.get(file.key, [])) for file in files]
 
     def claim(self, file: StoredFile) -> Statement:

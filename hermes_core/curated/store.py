@@ -316,12 +316,22 @@ class Notes:
 
     # ---------------------------------------------------------------- reading
 
-    def read(self) -> StoredNotes:
-        """Read all files that are in use. An edit by hand is adopted first, if that can be stored."""
+    def statement(self) -> Statement:
+        """Return the statement that reads all files in use, for a read of more than the notes; see `read`."""
+        return self._rows.statement([self._files[target] for target in self.enabled_targets])
+
+    def read(self, rows: Iterable[Any] | None = None) -> StoredNotes:
+        """Read all files that are in use. An edit by hand is adopted first, if that can be stored.
+
+        Args:
+            rows: The rows of `statement`, if they were read just now.
+        """
         targets, problems = self.enabled_targets, dict[MemoryTarget, MemoryConflict]()
         files, unreachable = {target: self._files[target] for target in targets}, False
         try:
-            files = dict(zip(targets, self._rows.read(list(files.values())), strict=True)) if files else {}
+            meant = list(files.values())
+            stored = self._rows.read(meant) if rows is None else self._rows.stored(meant, rows)
+            files = dict(zip(targets, stored, strict=True))
         except StorageError as exc:
             unreachable = True
             for target in targets:

@@ -38,7 +38,7 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.schema import MAY_BE_LOWER, REPAIR
 from hermes_core.sessions.search.protocol import MessageIndex
-from hermes_core.storage.engine import Connection, Engine
+from hermes_core.storage.engine import Connection, Engine, Statement
 
 TURNS_PER_QUERY = 200
 
@@ -75,6 +75,7 @@ class TurnContext(Struct, frozen=True):
         origin: The lowest origin of the messages that the model gets, if asked for; "person" if none is low.
         recent: The latest messages, oldest first, as many as were asked for.
         open_turn: The unfinished turn that was asked for; None if there is none.
+        further: The rows of each further statement; none if nothing was ever stored.
     """
 
     session_id: str
@@ -87,6 +88,7 @@ class TurnContext(Struct, frozen=True):
     origin: Origin = "person"
     recent: tuple[StoredMessage, ...] = ()
     open_turn: StoredOpenTurn | None = None
+    further: Sequence[list[Any]] = ()
 
 
 class TurnStore:
@@ -106,6 +108,7 @@ class TurnStore:
         setting: str = "",
         expired_before: float = 0.0,
         turn_id: str = "",
+        further: Sequence[Statement] = (),
     ) -> TurnContext:
         """Return what a turn of a user's session needs, read in one round trip as a rule.
 
@@ -116,6 +119,7 @@ class TurnStore:
             setting: Key of a text of `SessionMeta.get` to return.
             expired_before: Time in epoch seconds before which an unfinished turn has expired.
             turn_id: Id of an unfinished turn to return.
+            further: Statements whose rows are read with these facts.
         """
         session_id, user = sqlite_text(session_id), sqlite_text(user)
         if not self._database.exists:
@@ -132,19 +136,20 @@ class TurnStore:
                             *([messages_statement(own, last=recent)] if recent else []),
                             *([(_ORIGINS, (own,))] if origin else []),
                             *([open_turn_statement(turn_id)] if turn_id else []),
+                            *further,
                         ]
                     )
                     if own == session_id:
                         other = id_among(self._database, rows[0], session_id, user)
-                further = iter(rows[1:])
-                family = family_from(self._database, own, next(further)) if lineage else frozenset[str]()
+                facts = iter(rows[1:])
+                family = family_from(self._database, own, next(facts)) if lineage else frozenset[str]()
             except sqlite3.OperationalError as exc:
                 raise DatabaseUnavailable(
                     f"the turns of {session_id!r} can't be read: {exc}", REPAIR
                 ) from exc
-        latest = tuple(map(message_of, next(further))) if recent else ()
-        read = lowest(stored_origin(row[0], row[1], row[2]) for row in next(further)) if origin else "person"
-        open_turn = open_turn_of(turn_id, next(further)) if turn_id else None
+        latest = tuple(map(message_of, next(facts))) if recent else ()
+        read = lowest(stored_origin(row[0], row[1], row[2]) for row in next(facts)) if origin else "person"
+        open_turn = open_turn_of(turn_id, next(facts)) if turn_id else None
         for row in rows[0]:
             if row["id"] == own and row["user"] == user:
                 return TurnContext(
@@ -158,8 +163,11 @@ class TurnStore:
                     read,
                     latest,
                     open_turn,
+                    tuple(facts),
                 )
-        return TurnContext(own, lineage=family, origin=read, recent=latest, open_turn=open_turn)
+        return TurnContext(
+            own, lineage=family, origin=read, recent=latest, open_turn=open_turn, further=tuple(facts)
+        )
 
     def messages(self, turn_id: str) -> list[tuple[str, str]]:
         """Return role and text of each message of a stored turn, even if the turn was rewound later."""
