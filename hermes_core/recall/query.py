@@ -160,9 +160,7 @@ def analyse(
     dates, undated, rest = read_times(question, now, zone)
     asked = fold(question)
     named = named_in(question, names)
-    terms = (
-        _terms(undated, named) or _terms(question, frozenset()) or _terms(question, frozenset(), every=True)
-    )
+    terms = _terms(undated, named) or _terms(question) or _terms(question, every=True)
     limit = round(MAX_TERMS * len(terms) / max(_count(terms), 1))
     others: list[Term] = []
     if question != text:
@@ -195,27 +193,22 @@ def _question_in(text: str) -> str:
     This is the last sentence if it has a question mark, or the first one, which may stand before a pasted document.
     Otherwise it is the last sentence with a question mark, and the last sentence, which may ask without this mark.
     """
-    if _count_terms(text) <= MAX_QUESTION_TERMS:
+    if _count(_terms(text)) <= MAX_QUESTION_TERMS:
         return text
     sentences = _sentences(text)
     asking = [number for number, sentence in enumerate(sentences) if _ENDS_ASKING.search(sentence)]
     if not asking:
         return text
     first, end = asking[-1], asking[-1] + 1
-    if end < len(sentences) and asking[0] == 0 and _count_terms(sentences[0]) >= MIN_QUESTION_TERMS:
+    if end < len(sentences) and asking[0] == 0 and _count(_terms(sentences[0])) >= MIN_QUESTION_TERMS:
         return sentences[0].strip()
-    while first and _count_terms("".join(sentences[first:end])) < MIN_QUESTION_TERMS:
+    while first and _count(_terms("".join(sentences[first:end]))) < MIN_QUESTION_TERMS:
         first -= 1
     return "".join([*sentences[first:end], *sentences[max(end, len(sentences) - 1) :]]).strip()
 
 
 def _sentences(text: str) -> list[str]:
     return [match[0] for match in _SENTENCE.finditer(text) if match[0].strip()]
-
-
-def _count_terms(text: str) -> float:
-    """Return the number of terms of a text in words; see `_count`."""
-    return _count(_terms(text, frozenset()))
 
 
 def _count(terms: Sequence[Term]) -> float:
@@ -276,7 +269,7 @@ def _short_as_name(text: str) -> str:
     return unaccented(stem_words(fold(text)))
 
 
-def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
+def _terms(text: str, named: frozenset[str] = frozenset(), every: bool = False) -> list[Term]:
     """Return the terms of a question in order: words and grams, each once.
 
     Stop words and words of the names in `named` are left out, unless `every` is True.
@@ -316,7 +309,7 @@ def parse_condition(text: str) -> Expression | None:
         piece
         for piece in pieces
         if isinstance(piece, Leaf)
-        and (piece.prefix or (piece.phrase and _count_terms(piece.text) <= MAX_PHRASE_TERMS))
+        and (piece.prefix or (piece.phrase and _count(_terms(piece.text)) <= MAX_PHRASE_TERMS))
     )
     return _joined("AND", required)
 

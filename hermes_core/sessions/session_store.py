@@ -493,7 +493,6 @@ class SessionStore:
 
     # ------------------------------------------------------------------ messages
 
-    @_with_index
     def append_message(
         self,
         session_id: str,
@@ -552,11 +551,10 @@ class SessionStore:
                 return ids[0]
 
         # Without a `ref`, a second try could store the message twice.
-        message_id = self.database.retry(write, idempotent=bool(ref))
+        message_id = self.with_index(write, idempotent=bool(ref))
         self._wake_vectors()
         return message_id
 
-    @_with_index
     def append_turn(
         self,
         session_id: str,
@@ -604,7 +602,7 @@ class SessionStore:
             reopen=reopen,
             further=further,
         )
-        stored = self.database.retry(write, idempotent=True)
+        stored = self.with_index(write, idempotent=True)
         self._wake_vectors()
         then(stored)
         return stored.message_ids
@@ -948,10 +946,13 @@ class SessionStore:
         else:
             self.past.vectors.wake()
 
-    def with_index(self, write: Callable[[], Result]) -> Result:
+    def with_index(self, write: Callable[[], Result], *, idempotent: bool = False) -> Result:
         """Call `write`, which stores or hides messages. If the search index is damaged, reset it and call `write` again.
 
         Messages count and the index is made from them, so no write may fail because of the index.
+
+        Args:
+            idempotent: True if a second call stores nothing twice, so that it may follow a commit in doubt.
         """
 
         def write_once() -> Result:
@@ -964,7 +965,7 @@ class SessionStore:
                 return write()
 
         # Two programs may lock the same rows in another order.
-        return self.database.retry(write_once, idempotent=False)
+        return self.database.retry(write_once, idempotent=idempotent)
 
 
 def _search_index(database: Engine) -> MessageIndex:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -84,12 +83,17 @@ def message_condition(database: Engine, filters: Filters) -> Condition:
     if "tool" not in filters.roles:
         conditions += [_NO_RESULT_OF_MEMORY, _NO_CALL_OF_MEMORY[database.kind]]
     if filters.roles:
-        _add(conditions, parameters, database.dialect.among("m.role", filters.roles))
+        condition, roles = database.dialect.among("m.role", filters.roles)
+        conditions.append(condition)
+        parameters += roles
     for operator, moment in ((">=", filters.since), ("<", filters.until)):
         if moment is not None:
-            _add(conditions, parameters, (f"m.timestamp {operator} ?", [moment]))
+            conditions.append(f"m.timestamp {operator} ?")
+            parameters.append(moment)
     if filters.needs_sessions:
-        _add(conditions, parameters, session_condition(database, filters))
+        condition, of_sessions = session_condition(database, filters)
+        conditions.append(condition)
+        parameters += of_sessions
     return " AND ".join(conditions), parameters
 
 
@@ -97,18 +101,17 @@ def session_condition(database: Engine, filters: Filters) -> Condition:
     """Return the filters of sessions as a condition on sessions `s`."""
     conditions: list[str] = ["s.message_count > 0"]
     parameters: list[Any] = []
-    for column, values in (("s.source", filters.sources), ("s.id", filters.sessions)):
+    for column, values, form in (
+        ("s.source", filters.sources, "{}"),
+        ("s.id", filters.sessions, "{}"),
+        ("s.source", filters.exclude_sources, "NOT ({})"),
+        ("s.id", filters.exclude_sessions, "NOT ({})"),
+    ):
         if values:
-            _add(conditions, parameters, database.dialect.among(column, values))
-    for column, values in (("s.source", filters.exclude_sources), ("s.id", filters.exclude_sessions)):
-        if values:
-            condition, of_condition = database.dialect.among(column, values)
-            _add(conditions, parameters, (f"NOT ({condition})", of_condition))
+            condition, names = database.dialect.among(column, values)
+            conditions.append(form.format(condition))
+            parameters += names
     if filters.user is not None:
-        _add(conditions, parameters, ("s.user = ?", [filters.user]))
+        conditions.append("s.user = ?")
+        parameters.append(filters.user)
     return " AND ".join(conditions), parameters
-
-
-def _add(conditions: list[str], parameters: list[Any], condition: tuple[str, Iterable[Any]]) -> None:
-    conditions.append(condition[0])
-    parameters += condition[1]
