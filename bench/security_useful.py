@@ -114,7 +114,7 @@ def run(tasks: tuple[Task, ...], what: str) -> list[dict[str, Any]]:
                 scene.turns(*replies, message=task.said).close()
             scene.reopen()
             prompt, data = scene.agent().prompt, scene.data("Hello, what do you know?")
-            waiting = {note.entry for note in scene.memory.curated.data_notes()}
+            waiting = {note.entry for note in scene.memory.curated.read().data_notes()}
             for task in group:
                 place = "prompt" if task.key in prompt else "data" if task.key in data else "lost"
                 results.append(

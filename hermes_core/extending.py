@@ -52,8 +52,9 @@ DOCUMENTED: dict[str, str] = {
     "curated.document": "FlaggedEntry NotesUsage entry_fault entry_handle join_entries measure normalize_entry split_entries "
     "split_threat",
     "curated.edits": "Operation",
-    "curated.journal": "NoteVersion",
-    "curated.store": "DataNote Result TARGETS changed_something",
+    "curated.history": "NoteVersion",
+    "curated.store": "Result TARGETS changed_something",
+    "curated.stored": "DataNote NoteSettings StoredNotes",
     "loader.discover": "ProviderCandidate ProviderEntry",
     "loader.entry_points": "LoadControl",
     "loader.extras": "ChatCommand ProviderExtras",
@@ -61,21 +62,19 @@ DOCUMENTED: dict[str, str] = {
     "loader.load": "LoadedProvider",
     "manager.manager": "ProviderHealth RecallResult",
     "outbox.rows": "DELIVERED_ROW Row TRACE_CONTEXT",
-    "outbox.store": "LINE_TRIGGERS",
     "sessions.session_store": "SessionStore",
     "sessions.records": "CompletedTurn Mark Order PROGRAM_SOURCES Relation State StoredMessage StoredSession calls_as_text "
     "local_time meta_key read_meta sqlite_text text_of turn_of_ref turn_ref",
     "sessions.summaries": "Summarise",
     "turn_recall": "BegunTurn RecallHit RecallReport render_notes",
     "stopping": "current_stop stopped stopped_by wait_unless_stopped",
-    # Engines and indexes. An engine has a search index, and may have the notes and the vectors.
+    # Engines and indexes. An engine has a search index, and may have the vectors.
     "storage.leases": "COMPRESSION_PREFIX LEASE_S Lease SESSION_PREFIX drop_expired lease_holders",
+    "storage.tables": "ColumnType Index Table integer number render_table text",
     "storage.moved": "MARK_PREFIX MOVED_REMEDY MOVED_WORDS StoreMark read_mark refuse_marked",
-    "curated.note_places": "NoteEngine NotePlaces note_places owner_of_folder",
-    "curated.project": "FolderKey KeyFile KnownKeys Repository",
-    "sessions.home_store": "Moving notes_of_home open_sessions place_of",
-    "curated.places": "NoteFile NotePlace NoteText NotesChanged fingerprint",
-    "curated.origins": "NoteOrigin NoteOrigins OriginTable UNKNOWN entry_hash",
+    "curated.project": "Repository",
+    "sessions.home_store": "Moving notes_of_home open_sessions",
+    "curated.origins": "Note NoteOrigin UNKNOWN entry_hash",
     "storage.engine": "CommitInDoubt CommitUnconfirmed Connection Dialect Engine EngineKind RowConflict Statement TransactionAborted "
     "run_callbacks",
     "sessions.search.protocol": "CHANGES_KEY Coverage DIMENSION_KEY HAS_TEXT INT8_SCALE LAST_ID_KEY MAX_NEAREST MIN_COVERAGE "
@@ -90,24 +89,24 @@ DOCUMENTED: dict[str, str] = {
 
 NAMES: dict[str, str] = {
     "agent": "cli.review.ReviewDialog cli.sessions.print_hits curated.edits.Edit curated.edits.apply "
-    "curated.history.MAX_ID curated.history.NoteHistory curated.history.PENDING curated.history.insert_change "
-    "curated.origins.PERSON "
+    "curated.history.MAX_ID curated.history.NoteHistory curated.history.PENDING "
+    "curated.history.insert_change curated.origins.PERSON curated.rows.place_of "
     "health.files.notice_findings manager.at_exit manager.call.attempt manager.call.ends_program "
-    "manager.providers.schema_fault sessions.home_store.place_of sessions.lineage.clean_title "
+    "manager.providers.schema_fault safety.origin.rank sessions.lineage.clean_title "
     "storage.inventory.Inventory storage.inventory.STATE_DB",
-    "archive": "curated.journal.NoteJournal curated.journal.PORTABLE_COLUMNS memory.account_of "
-    "sessions.maintenance.exclusive setup.candidate.open_candidate storage.inventory.FILE_NAME",
-    "hermes-agent": "cli.providers.provider_commands loader.discover.BUNDLED loader.discover.EXPORTED loader.discover.FOLDERS "
-    "loader.discover.discover loader.discover.folder_candidate loader.discover.name_owner "
-    "loader.discover.read_manifest loader.discover.select loader.entry_points.installed_entry_points "
-    "loader.entry_points.normalise loader.folder_import.FOLDER_PACKAGE loader.load.load_folder "
-    "loader.requirements.missing_packages loader.sources.module_path loader.sources.python_files "
-    "loader.sources.read_source packages.OWN_PACKAGES packages.install_words",
-    "postgresql": "curated.journal.CHANGES curated.journal.EVENTS curated.journal.NoteJournal curated.journal.journal_database "
-    "curated.origins.newest_origins outbox.recovery.outbox_of_home sessions.maintenance.exclusive "
-    "sessions.records.MEMORY_TOOLS sessions.schema.MAY_BE_LOWER sessions.search.index "
-    "storage.inventory.Inventory "
-    "storage.inventory.NOTE_STORES storage.inventory.ORIGINS storage.inventory.remove_from_inventory "
+    "archive": "curated.history.PORTABLE_COLUMNS curated.origins.origin_from_plain curated.origins.plain_origin "
+    "memory.account_of sessions.maintenance.exclusive setup.candidate.open_candidate "
+    "storage.inventory.FILE_NAME",
+    "hermes-agent": "cli.providers.provider_commands loader.discover.BUNDLED loader.discover.EXPORTED "
+    "loader.discover.FOLDERS loader.discover.discover loader.discover.folder_candidate "
+    "loader.discover.name_owner loader.discover.read_manifest loader.discover.select "
+    "loader.entry_points.installed_entry_points loader.entry_points.normalise "
+    "loader.folder_import.FOLDER_PACKAGE loader.load.load_folder loader.requirements.missing_packages "
+    "loader.sources.module_path loader.sources.python_files loader.sources.read_source "
+    "packages.OWN_PACKAGES packages.install_words",
+    "postgresql": "curated.rows.place_of outbox.recovery.outbox_of_home sessions.maintenance.exclusive "
+    "sessions.records.MEMORY_TOOLS sessions.schema sessions.schema.TABLES sessions.search.index "
+    "storage.inventory.Inventory storage.inventory.STATE_DB storage.sqlite.SCHEMA_1 "
     "storage.sqlite.database_files",
     "semantic": "sessions.search.index.note_change",
     "telemetry": "manager.call.attempt",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hermes_core.config import load_config
 from hermes_core.home import HermesHome
+from hermes_core.memory import Memory
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
@@ -41,6 +42,17 @@ def wipe_home(home: HermesHome) -> None:
     shutil.rmtree(home.path)
     if ON_POSTGRES:
         drop_schema(os.environ[SERVER], schema_of(home.path))
+
+
+def set_origins(memory: Memory, origins: Mapping[str, str], session_id: str) -> None:
+    """Give notes with these texts other origins, as if they had been written so in this session."""
+    with memory.sessions.database.transaction() as connection:
+        for text, origin in origins.items():
+            found = connection.execute(
+                "UPDATE note_entries SET origin = ?, session = ? WHERE text = ? RETURNING text",
+                (origin, session_id, text),
+            )
+            assert found.fetchone() is not None, text
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ def test_what_a_mail_says_is_no_statement_of_the_person(hermes_home: HermesHome,
         turn, session = take(memory, "tool")
         assert turn.origin == "tool"
         assert [message.origin for message in memory.sessions.get_messages(session.id)] == ["tool", "tool"]
-        assert [note.entry for note in memory.curated.waiting_notes()] == [MAIL]
+        assert [note.entry for note in memory.curated.read().waiting_notes()] == [MAIL]
     with open_memory(hermes_home) as memory:
         assert MAIL not in memory.system_prompt(memory.start_session("later"))
 
@@ -80,7 +80,7 @@ def test_what_a_person_says_needs_no_origin(hermes_home: HermesHome, take: Take)
         turn, session = take(memory, None)
         assert turn.origin in ("person", "assistant")
         assert [m.origin for m in memory.sessions.get_messages(session.id)] == ["person", "assistant"]
-        assert memory.curated.waiting_notes() == []
+        assert memory.curated.read().waiting_notes() == []
 
 
 def test_a_host_can_not_raise_the_origin_of_a_users_message(hermes_home: HermesHome) -> None:
@@ -122,7 +122,7 @@ def test_a_message_can_not_name_itself_a_higher_origin(
         turn.add({"role": "assistant", "content": "Noted.", "origin": claim})
         assert turn.finish().origin == "tool"
         assert [message.origin for message in memory.sessions.get_messages("c")][2:] == ["tool", "tool"]
-        assert [note.entry for note in memory.curated.waiting_notes()] == [MAIL]
+        assert [note.entry for note in memory.curated.read().waiting_notes()] == [MAIL]
 
 
 def test_the_messages_of_a_finished_turn_can_not_name_themselves_either(hermes_home: HermesHome) -> None:
@@ -160,7 +160,7 @@ def test_results_of_the_agents_own_tools_keep_their_origin(hermes_home: HermesHo
         origins = [message.origin for message in stored if message.role == "tool"]
         assert origins == ["file", "assistant", "assistant"]
         assert stored[-1].origin == "assistant"
-        assert memory.curated.waiting_notes() == []
+        assert memory.curated.read().waiting_notes() == []
 
 
 def recalled(memory: Memory) -> None:
@@ -192,7 +192,7 @@ def test_a_model_that_got_a_report_of_recall_has_read_it(
             recall(memory)
         assert turn.call_tool("memory", note).ok
         assert turn.finish("Noted.").origin == "tool"
-        assert note["content"] in [waiting.entry for waiting in memory.curated.waiting_notes()]
+        assert note["content"] in [waiting.entry for waiting in memory.curated.read().waiting_notes()]
         fresh = memory.conversation("fresh").turn("Hello.")
         assert fresh.call_tool("memory", {**ADD, "content": "Uses uv"}).ok
         assert fresh.finish("Noted.").origin == "assistant"
@@ -205,11 +205,11 @@ def test_a_note_that_waits_makes_later_notes_wait_until_it_is_confirmed(hermes_h
             turn = memory.conversation(text).turn("What is new?")
             assert turn.call_tool("memory", {**ADD, "content": text}).ok
             turn.finish("Noted.")
-            return memory.curated.origins.read().of(text).origin
+            return memory.curated.read().origin_of(text).origin
 
     with open_memory(hermes_home) as memory:
         through_conversation(memory, "web")
     assert origin_of_next_note("Uses uv") == "web"
     with open_memory(hermes_home) as memory:
-        memory.curated.confirm([note.entry for note in memory.curated.waiting_notes()])
+        memory.curated.confirm([note.entry for note in memory.curated.read().waiting_notes()])
     assert origin_of_next_note("Uses make") == "assistant"

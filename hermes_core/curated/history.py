@@ -218,7 +218,8 @@ class NoteHistory:
         key, marks = entry_hash(entry), ", ".join("?" * len(files))
         position = self._database.dialect.position
         query = f"SELECT gone FROM note_changes WHERE file IN ({marks}) AND {position}(gone, ?) > 0 ORDER BY id DESC LIMIT 1"
-        row = self._database.execute(query, (*files, key)).fetchone()
+        # As a name: the id of a session in these values may be the same digits.
+        row = self._database.execute(query, (*files, f'"{key}": ')).fetchone()
         return None if row is None else _gone(entry, json.loads(row["gone"])[key])
 
     def writer(self, change: int) -> tuple[Session, str] | None:

@@ -24,7 +24,7 @@ from hermes_core.safety.origin import as_origin
 from hermes_core.storage.engine import Engine, Statement
 
 _READ = """
-    SELECT n.file, n.version, v.bytes_hash, v.text_hash,
+    SELECT n.file, n.version, n.changed_at, v.bytes_hash, v.text_hash,
         e.text, e.origin, e.at, e.session, e.confirmed, e.pinned, e.change
     FROM notes n
     LEFT JOIN note_views v ON v.file = n.file AND v.place = ?
@@ -67,6 +67,7 @@ class StoredFile(Struct, frozen=True, dict=True):
         version: Number of writes; 0 if nothing was ever stored.
         seen: Hash of the bytes of the last view on this machine; "" if there was none.
         seen_text: Hash of the text of its entries.
+        changed_at: Time of the last write in epoch seconds.
     """
 
     key: str
@@ -76,6 +77,7 @@ class StoredFile(Struct, frozen=True, dict=True):
     version: int = 0
     seen: str = ""
     seen_text: str = ""
+    changed_at: float = 0.0
 
     @cached_property
     def entries(self) -> tuple[str, ...]:
@@ -226,4 +228,5 @@ def _stored(file: StoredFile, rows: Sequence[Any]) -> StoredFile:
         first["version"],
         first["bytes_hash"] or "",
         first["text_hash"] or "",
+        first["changed_at"],
     )

@@ -64,7 +64,7 @@ from hermes_core.curated.edits import (
     replacements,
     reverse,
 )
-from hermes_core.curated.history import MAX_ID, NoteHistory, NoteVersion
+from hermes_core.curated.history import MAX_ID, NoteHistory, NoteVersion, change_key
 from hermes_core.curated.origins import PERSON, UNKNOWN, Note, NoteOrigin, entry_hash
 from hermes_core.curated.places import NotePlaces, remembered
 from hermes_core.curated.profile import field_operation
@@ -106,6 +106,10 @@ _MAX_COUNTED_SESSIONS = 1024
 
 # Longest pause before a change is planned anew, so that writers of one note do not all come back at once.
 _MAX_PAUSE_S = 0.02
+
+# A view with an earlier text counts as an older one if it was written so long before the last change: an edit by hand
+# that brings this text back comes after that. Clocks of file systems are behind by up to 10 ms.
+_OLDER_BY_S = 1.0
 
 # `Note.change` of an entry that is new: its change gets an id when it is stored.
 _NEW = -1
@@ -272,6 +276,12 @@ class Notes:
         own._files = {**self._files, "project": self._places.of_project(key)}
         return own
 
+    def with_settings(self, settings: NoteSettings) -> Notes:
+        """Return the same notes under other settings."""
+        own = copy.copy(self)
+        own._settings, own._of_owners = settings, OrderedDict()
+        return own
+
     def repositories(self) -> list[str]:
         """Return the `Repository.key` of each repository on which there are notes.
 
@@ -415,14 +425,15 @@ class Notes:
         data = view.read()
         if file.is_shown_by(data):
             return OpenFile(file, data, session)
-        # A view that is gone, or as it was before a change whose program died, is written again.
-        unknown = (
-            not file.seen
-            and data is not None
+        # A view that is gone, or as it was before a change whose program died, is written again. So is an older one that
+        # was never seen here, or that a backup put in place of a newer one.
+        is_older = (
+            data is not None
+            and (not file.seen or view.written_at() < file.changed_at - _OLDER_BY_S)
             and not parse_note_file(data).conflict
             and self.changes.had_text(file, data.decode("utf-8"))
         )
-        if data is None or file.was_shown_by(data) or unknown:
+        if data is None or file.was_shown_by(data) or is_older:
             self._write_view(file, data)
             return OpenFile(file, view.read(), session)
         if file.text.encode() == data:  # written by a program that died before it could say so
@@ -455,7 +466,7 @@ class Notes:
         copy = None
         if emptied or not parsed.canonical:
             copy = view.back_up(file.text.encode() if emptied else data)
-        is_lost = self._lost_at and view.path.stat().st_mtime < self._lost_at
+        is_lost = self._lost_at and view.written_at() < self._lost_at
         origin = UNKNOWN if is_lost else NoteOrigin("person", self._clock() if file.version else 0.0)
         known = {}
         if not file.version and self._database.shared:
@@ -773,6 +784,42 @@ class Notes:
                 result["warning"] = redact(warning)
         gone = Edit(after, tuple(NoteChange(0, "remove", "", entry) for entry in removed))
         return result | _caution(gone) | notice
+
+    def take_in(
+        self, target: MemoryTarget, notes: Sequence[Note], changes: Sequence[Mapping[str, Any]]
+    ) -> tuple[int, int]:
+        """Add notes of another home behind those that are here, and their history. Return how many of each are new.
+
+        No limit and no scan applies, and no provider is told. The caller has checked everything.
+
+        Args:
+            notes: The notes. Those whose text is here stay as they are.
+            changes: Their history, as `NoteHistory.portable` returned it.
+
+        Raises:
+            MemoryConflict: The file can't be used.
+            StorageError: The notes could not be stored.
+        """
+        counts = self._until_unchanged(lambda: self._take_in_once(target, notes, changes))
+        self.read()  # writes the view
+        return counts
+
+    def _take_in_once(
+        self, target: MemoryTarget, notes: Sequence[Note], changes: Sequence[Mapping[str, Any]]
+    ) -> tuple[int, int]:
+        file = self._open(target, self._local).file
+        known = {change_key(change) for change in self.changes.portable(file.key)}
+        earlier = [change for change in changes if change_key(change) not in known]
+        new = [structs.replace(note, change=_NEW) for note in notes if note.text not in file.entries]
+        if new or earlier:
+            after = (*file.notes, *new)
+            text = join_entries([note.text for note in after])
+            # A history that ends with the notes as they are says all. Else the import is a change of its own.
+            is_whole = not (known or file.notes) and bool(earlier) and earlier[-1]["after"] == text
+            with self._database.transaction():
+                self.changes.take_in(earlier)
+                self._store(file, after, "" if is_whole else "import", self._local)
+        return len(new), len(earlier)
 
     def history(
         self, target: MemoryTarget | None = None, limit: int = 50, *, before: int | None = None

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import stat
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -83,6 +84,13 @@ class NoteView:
             reason = f"only {len(data):,} of {status.st_size:,} bytes were read"
             raise self.unreadable(reason, "check the disk")
         return data
+
+    def written_at(self) -> float:
+        """Return the time of the last change of the file in epoch seconds; that of now if it is gone."""
+        try:
+            return self.path.stat().st_mtime
+        except OSError:
+            return time.time()
 
     def write(self, text: str, expected: bytes | None) -> bytes:
         """Replace the file atomically, with its old mode, if its bytes are still `expected`. Return the new bytes.

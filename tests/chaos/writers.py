@@ -256,7 +256,7 @@ class Notes(Writer):
 
     def state(self, home: HermesHome) -> Facts:
         with open_memory(home) as memory:
-            assert memory.curated.problems() == {}
+            assert memory.curated.read().problems == {}
             memory.curated.history()
             # The hand edit is adopted by the first change.
             return frozenset(
@@ -278,8 +278,10 @@ class Notes(Writer):
         lambda store: require(store.add("user", "Is called Ann")),
         lambda store: require(store.replace("memory", "Green", "Black tea")),
         lambda store: require(
-            store.apply_batch(
-                "memory", [Operation("add", "Figs"), Operation("remove", "", "Rye"), Operation("add", "Oats")]
+            store.write(
+                "memory",
+                [Operation("add", "Figs"), Operation("remove", "", "Rye"), Operation("add", "Oats")],
+                batch=True,
             )
         ),
         lambda store: require(store.undo()),
@@ -478,7 +480,7 @@ class Move(Writer):
     def state(self, home: HermesHome) -> Facts:
         with open_memory(home) as memory:
             facts = {fact for fact in conversation_facts(memory) if fact.startswith("note ")}
-            assert memory.curated.problems() == {}
+            assert memory.curated.read().problems == {}
         for path in (home.path / "SOUL.md", *home.path.glob("skills/**/*")):
             if path.is_file() and path.suffix in (".md", ".sh") and "/." not in path.as_posix():
                 facts.add(f"file {path.relative_to(home.path)} {path.read_text()}")

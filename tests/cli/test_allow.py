@@ -39,7 +39,7 @@ def test_an_entry_that_is_withheld_is_allowed_by_its_short_name(hermes: Run, her
     hermes("memory", "add", "Likes tea.")
     hermes_home.memory_md.write_text(f"Likes tea.\n§\n{SLY}\n")
     with open_memory(hermes_home, provider="") as memory:
-        (flagged,) = memory.curated.flagged()
+        (flagged,) = memory.curated.read().flagged()
     hermes("memory", "allow", flagged.handle)
     assert SLY in hermes("memory", "show").stdout
 

@@ -11,6 +11,7 @@ import pytest
 
 from hermes_core import HermesHome, open_memory
 from hermes_core.config import load_config
+from tests.outbox_of import set_origins
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -92,7 +93,7 @@ def test_notes_go_into_a_folder_and_into_another_home(
     hermes("memory", "add", "Is called Mel", "--target", "user")
     hermes("memory", "add", "Is called Ann", "--target", "user", "--user", "telegram:ann")
     with open_memory(hermes_home) as memory:
-        memory.curated.origins.record({"Uses ruff": "web"}, "s1")
+        set_origins(memory, {"Uses ruff": "web"}, "s1")
         project = memory.curated.of_repository("pond-0123456789ab")
         assert project.add("project", "Tests run with make")["success"]
     done = hermes("memory", "export", tmp_path / "out", "--all-users")
@@ -115,7 +116,7 @@ def test_notes_go_into_a_folder_and_into_another_home(
         assert {result.file for result in results} == files
         assert all(result.result["success"] for result in results)
         # A text of a page waits there as well.
-        assert [note.entry for note in memory.curated.waiting_notes()] == ["Uses ruff"]
+        assert [note.entry for note in memory.curated.read().waiting_notes()] == ["Uses ruff"]
         assert memory.curated.entries("user") == ("Is called Mel",)
         assert memory.curated.repositories() == ["pond-0123456789ab"]
         assert memory.curated.owners() == ["telegram:ann"]

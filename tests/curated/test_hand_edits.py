@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hermes_core import HermesHome, MemoryWrite, Session
+from hermes_core.curated.document import split_entries
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import Notes
 from hermes_core.curated.view import MAX_BACKUPS
@@ -100,6 +102,25 @@ def test_an_edit_by_hand_can_be_undone(store: Notes, hermes_home: HermesHome) ->
     assert (edit.added, edit.removed) == (("coffee",), ("tea",))
     assert store.undo(edit.id)["success"]
     assert store.entries("memory") == ("tea", "rye")
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_an_older_file_that_a_backup_brought_back_is_no_edit(
+    store: Notes, hermes_home: HermesHome, removed: bool
+) -> None:
+    store.add("memory", "Uses uv")
+    store.add("memory", "Lives in Lund")
+    older, notes = hermes_home.memory_md.read_bytes(), ("Uses uv", "Lives in Lund", "Likes tea")
+    store.add("memory", "Likes tea")
+    if removed:
+        store.remove("memory", "Lives")
+        notes = ("Uses uv", "Likes tea")
+    hermes_home.memory_md.write_bytes(older)
+    hour_ago = time.time() - 3600
+    os.utime(hermes_home.memory_md, (hour_ago, hour_ago))
+    assert store.entries("memory") == notes
+    assert split_entries(hermes_home.memory_md.read_text()) == notes
+    assert "edit" not in {change.action for change in store.history()}
 
 
 def test_a_file_emptied_by_hand_is_reported_also_in_a_refused_call(

@@ -42,11 +42,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of one record. A conversation of that size has tens of millions of words."""
 
 # What a person or a store decides anew, so that it is no part of the content.
-_NOT_HASHED = {"origin", "origins", "system_prompt", "memory_prompt", "provider"} | {
-    "number",
-    "undoes",
-    "fingerprint",
-}
+_NOT_HASHED = {"origin", "origins", "gone", "system_prompt", "memory_prompt", "provider", "number", "undoes"}
 
 
 def kinds_with(parts: Iterable[str]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The archive of a backup: every file of a home as it was, in a ZIP file with a manifest of hashes.
 
-Databases are copied by SQLite, so that each copy is one state of the database. The notes are copied under their locks, with
-their origins and their history. state.db comes last: what was put into the outbox for a change of the notes is in it.
+Databases are copied by SQLite, so that each copy is one state of the database. While the files of notes and skills are
+copied, nobody writes state.db, and its copy is its state of then: a file that is another version of the notes would pass
+for an edit by hand in the restored home.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def make_backup(
         writer = _Writer(home, new.file, Path(work), secrets=secrets, on_file=on_file)
         writer.leave_out(on_server)
         writer.exclude([*excluded, path, new.partial, Path(work)])
-        with closing(writer.archive):
+        with closing(writer):
             content = writer.write(outside, clock(), program)
         new.file.flush()
         databases = check_backup(new.partial, Path(work))
@@ -199,6 +200,13 @@ class _Writer:
         self._files: dict[str, BackupFile] = {}
         self._left_out: list[str] = []
         self._excluded = set[Path]()
+        self._state: sqlite3.Connection | None = None
+        self._closing = ExitStack()
+
+    def close(self) -> None:
+        """Close the archive and the database."""
+        with self._closing:
+            self.archive.close()
 
     def leave_out(self, sentences: Iterable[str]) -> None:
         """Name what the backup does not hold."""
@@ -233,8 +241,9 @@ class _Writer:
         # A store that the inventory lists must be in the backup, so the inventory is older than the stores.
         self._add_all(root, [one for one in paths if one.name == INVENTORY])
         with ExitStack() as held:
-            for path in sorted({*self._note_files(), *self._part_locks()}):
+            for path in sorted(self._part_locks()):
                 held.enter_context(locked(path))
+            held.enter_context(self._state_held())
             # Listed anew, since a note or an item of a part may have come before the locks were held.
             for store in stores:
                 # The walk through the home named what is left out, but it follows no link.
@@ -245,8 +254,8 @@ class _Writer:
             for one in paths
             if one.name != INVENTORY and not any(one.is_relative_to(store) for store in stores)
         ]
-        self._add_all(root, [one for one in rest if one.name != self._home.state_db.name])
-        self._add_all(root, [one for one in rest if one.name == self._home.state_db.name])
+        # First, because the log of the database grows while its state is remembered.
+        self._add_all(root, sorted(rest, key=lambda one: one != self._home.state_db))
         folders, singles = self._add_outside(outside)
         if (root / "profiles").is_dir():
             names = ", ".join(sorted(printable(one.name) for one in (root / "profiles").iterdir()))
@@ -283,17 +292,23 @@ class _Writer:
     def _leave_out_of(self, place: str, sentence: str) -> None:
         self._left_out.append(f"of {place!r}: {sentence}")
 
-    def _note_files(self) -> Iterator[Path]:
-        users = self._home.memories / "users"
-        folders = [self._home.memories, *(users.iterdir() if users.is_dir() else ())]
-        for folder in folders:
-            for name in NOTE_FILES:
-                if (folder / name).exists():
-                    yield Path(os.path.realpath(folder / name))
-        # The path that the notes are locked by, see `NoteFile.locked_path`.
-        yield from (
-            Path(os.path.realpath(path)) for path in self._home.memories.glob("projects/*/PROJECT.md")
-        )
+    @contextmanager
+    def _state_held(self) -> Iterator[None]:
+        """Let nobody write state.db for the block, and remember its state for the copy."""
+        path = self._home.state_db
+        with ExitStack() as held:
+            if path.exists():
+                with _database_errors(path):
+                    writer = held.enter_context(closing(_connection(path)))
+                    try:
+                        writer.execute("BEGIN IMMEDIATE")
+                    except sqlite3.OperationalError as exc:
+                        if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:  # else nobody can write it
+                            raise
+                    self._state = self._closing.enter_context(closing(_connection(path)))
+                    self._state.execute("BEGIN")
+                    self._state.execute("SELECT 1 FROM sqlite_master").fetchone()
+            yield
 
     def _part_locks(self) -> Iterator[Path]:
         """Yield the files by which the parts of the home, such as skills, are locked, also if their extension is missing."""
@@ -360,29 +375,42 @@ class _Writer:
         """Return a copy of one state of a database; None if the file is no database."""
         copy = self._work / "copy.db"
         copy.unlink(missing_ok=True)
-        try:
-            # Never opened as a plain file: closing it would drop the locks that SQLite holds on it in this process.
-            with (
-                closing(
-                    sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, timeout=30.0)
-                ) as source,
-                closing(sqlite3.connect(copy)) as target,
-            ):
-                source.backup(target)
-                target.execute("PRAGMA journal_mode = DELETE")
-        except sqlite3.DatabaseError as exc:
-            if "not a database" in str(exc):
-                return None
-            if not path.exists():
-                raise FileNotFoundError(str(path)) from exc
-            if "malformed" in str(exc):
-                raise _damaged(str(path), str(exc)) from exc
-            raise StorageError(
-                f"{str(path)!r} can't be copied: {exc}", "see that no program holds it, then try again"
-            ) from exc
+        is_copied = False
+        with _database_errors(path), ExitStack() as opened:
+            source = self._state if path == self._home.state_db else None
+            source = source or opened.enter_context(closing(_connection(path)))
+            target = opened.enter_context(closing(sqlite3.connect(copy)))
+            source.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
+            is_copied = True
+        if not is_copied:
+            return None
         if faults := database_faults(copy):
             raise _damaged(str(path), faults)
         return copy
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    # Never opened as a plain file: closing it would drop the locks that SQLite holds on it in this process.
+    uri = f"file:{quote(str(path))}?mode=rw"
+    return sqlite3.connect(uri, uri=True, timeout=30.0, isolation_level=None)
+
+
+@contextmanager
+def _database_errors(path: Path) -> Iterator[None]:
+    """Raise the errors of SQLite as ours. A file that is no database ends the block without an error."""
+    try:
+        yield
+    except sqlite3.DatabaseError as exc:
+        if "not a database" in str(exc):
+            return
+        if not path.exists():
+            raise FileNotFoundError(str(path)) from exc
+        if "malformed" in str(exc):
+            raise _damaged(str(path), str(exc)) from exc
+        raise StorageError(
+            f"{str(path)!r} can't be copied: {exc}", "see that no program holds it, then try again"
+        ) from exc
 
 
 def database_faults(path: Path) -> str:

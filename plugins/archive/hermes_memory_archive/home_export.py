@@ -48,13 +48,10 @@ class HomeRecords:
 
     def of(self, kind: str) -> Iterator[dict[str, Any]]:
         """Yield the records of a kind."""
-        home = self._memory.home
         if kind == "sessions":
             yield from self._sessions()
         elif kind == "notes":
-            yield from export_notes(
-                home, self._wants_folder, self.left_out.append, self._memory.shared_database
-            )
+            yield from export_notes(self._memory, self._wants_folder, self.left_out.append)
         elif kind == "memories":
             yield from self._memories()
         else:

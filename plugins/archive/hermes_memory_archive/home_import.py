@@ -178,9 +178,7 @@ def _store(
     memory: Memory, kind: str, record: Mapping[str, Any], done: HomeImport, *, keep_origins: bool
 ) -> None:
     if kind == "notes":
-        entries, changes = import_notes(
-            memory.home, record, keep_origins=keep_origins, database=memory.shared_database
-        )
+        entries, changes = import_notes(memory, record, keep_origins=keep_origins)
         done.imported["entries"] += entries
         (done.imported if entries or changes else done.present)[kind] += 1
         return

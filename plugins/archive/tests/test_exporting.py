@@ -79,11 +79,12 @@ def test_export_wipe_import_gives_the_same_hash_and_a_second_import_nothing(
     assert json.loads(hermes("export", "--dry-run", "--json").stdout)["hash"] == before["hash"]
     with open_memory(filled) as memory:
         assert memory.sessions.meta.marked("pinned") == {"s1"}
-        assert [one.entry for one in memory.curated.waiting_notes()] == ["Tea costs 3 euros."]
+        assert [one.entry for one in memory.curated.read().waiting_notes()] == ["Tea costs 3 euros."]
         assert memory.curated.undo()["success"]
         assert memory.curated.undo()["success"]
         assert "Prefers short answers." in memory.curated.entries("memory")
-        assert memory.curated.verify().faults == ()
+        assert (record := memory.curated.changes.verify()) is not None
+        assert record.faults == ()
     assert (filled.skills / "kitchen/tea/leaf.bin").read_bytes() == b"\x00\xff"
 
 
@@ -98,15 +99,17 @@ def test_without_a_word_of_the_person_all_that_comes_is_an_import(
     assert "(from the person): Uses uv." in shown
     assert f"content hash: {before['hash']}" in shown
     with open_memory(filled) as memory:
-        assert {one.entry for one in memory.curated.waiting_notes()} == {
+        assert {one.entry for one in memory.curated.read().waiting_notes()} == {
             "Uses uv.",
             "Lives in Lund.",
             "Tea costs 3 euros.",
         }
         assert "Uses uv." not in memory.conversation("new").system_prompt
         # A text that only the history of the archive has does not pass for a person's either.
-        memory.curated.undo()
-        assert memory.curated.origins.read().of("Prefers short answers.").origin == "import"
+        assert memory.curated.undo()["success"]
+        assert memory.curated.undo()["success"]
+        assert "Prefers short answers." in memory.curated.entries("memory")
+        assert memory.curated.read().origin_of("Prefers short answers.").origin == "import"
         assert {message.origin for message in memory.sessions.get_messages("s1")} == {"import"}
     assert "waits" in hermes("skills", "list").stdout or "tea" in hermes("review").stdout
 
@@ -131,11 +134,12 @@ def test_a_merge_keeps_what_is_here(hermes: Hermes, filled: HermesHome, tmp_path
             "Tea costs 3 euros.",
         )
         # What the person here wrote stays theirs, also if the archive has it too.
-        assert {one.entry for one in memory.curated.waiting_notes()} == {
+        assert {one.entry for one in memory.curated.read().waiting_notes()} == {
             "Lives in Lund.",
             "Tea costs 3 euros.",
         }
-        assert memory.curated.verify().faults == ()
+        assert (record := memory.curated.changes.verify()) is not None
+        assert record.faults == ()
 
 
 def test_one_user_is_exported_and_imported_alone(hermes: Hermes, filled: HermesHome, tmp_path: Path) -> None:
@@ -475,7 +479,10 @@ WRONG_CHANGES: dict[str, Any] = {
     "undone too large": {"undone": 10**400},
     "half a pair": {"after": "x\ud800"},
     "half a pair in the action": {"action": "\udfff"},
-    "fingerprint none": {"fingerprint": None},
+    "removed entries none": {"gone": None},
+    "removed entries a list": {"gone": "[]"},
+    "removed entry without a hash": {"gone": json.dumps({"x": {"origin": "person"}})},
+    "removed entry of a wrong origin": {"gone": json.dumps({"0" * 64: {"origin": ["person"]}})},
     "write of no text": {"writes": json.dumps([{"id": 1, "action": "add", "target": "memory"}])},
     "write of no action": {"writes": json.dumps([{"id": "1", "action": [], "target": "memory"}])},
     "write of a wrong content": {
@@ -572,9 +579,9 @@ def test_notes_on_all_repositories_go_along(
                 f"Build {folder.name} with make.",
                 f"{folder.name} is old.",
             )
-            origins = memory.curated.origins.read()
-            assert origins.of(f"Build {folder.name} with make.").origin == "person"
-            assert origins.of(f"{folder.name} is old.").origin == "web"
+            stored = memory.curated.read()
+            assert stored.origin_of(f"Build {folder.name} with make.").origin == "person"
+            assert stored.origin_of(f"{folder.name} is old.").origin == "web"
 
 
 @pytest.mark.parametrize("folder", ["..", "a/../../x", ".x-0123456789ab", "plain"])

@@ -451,10 +451,11 @@ class HonchoProvider(BackendProvider[Client]):
         targets: tuple[MemoryTarget, ...] = ("user", "memory")
         try:
             with open_notes(HermesHome(self.home)) as store:
-                spoilt, flagged = store.problems(), {one.entry for one in store.flagged()}
-                found = [
-                    entry for target in targets if target not in spoilt for entry in store.entries(target)
-                ]
+                notes = store.read()
+            flagged = {one.entry for one in notes.flagged()}
+            found = [
+                entry for target in targets if target not in notes.problems for entry in notes.entries(target)
+            ]
         except HermesError as exc:
             raise BackendUnavailable(f"the notes can't be read: {exc.message}", exc.remedy) from exc
         return [redact(entry) for entry in found if entry not in flagged]

@@ -37,8 +37,8 @@ def tools(memory: Memory) -> ToolSet:
 
 def origins(memory: Memory, session: Session | None = None) -> dict[str, str]:
     store = memory.curated.of(session)
-    table = store.origins.read()
-    return {entry: table.of(entry).origin for entry in (*store.entries("memory"), *store.entries("user"))}
+    stored = store.read()
+    return {note.text: note.origin.origin for file in stored.files.values() for note in file.notes}
 
 
 def add_page(memory: Memory) -> None:
@@ -54,7 +54,7 @@ def test_a_note_of_a_client_waits_unless_the_client_is_trusted(memory: Memory, t
     answer(tools, "desk", "memory", **ADD, content="Uses uv")
     answer(tools, "", "memory", **ADD, content="Uses make")
     assert origins(memory) == {FACT: "tool", "Uses uv": "assistant", "Uses make": "tool"}
-    assert [note.entry for note in memory.curated.waiting_notes()] == [FACT, "Uses make"]
+    assert [note.entry for note in memory.curated.read().waiting_notes()] == [FACT, "Uses make"]
 
 
 def test_a_trusted_client_of_a_user_is_the_agent_of_that_user(memory: Memory) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hermes_core import HermesHome, MemoryWrite, Session, open_memory
 from hermes_core.config import Credentials
 from hermes_core.contract.values import Refused
-from hermes_core.curated.store import TARGETS, Notes
+from hermes_core.curated.store import TARGETS, NoteHooks, Notes
 from hermes_memory_agent.skills.store import SkillStore
 from hermes_memory_openclaw.migration import MigrationOptions
 from hermes_memory_openclaw.plan import make_plan
@@ -184,11 +184,11 @@ def test_the_consent_confirms_the_entries_that_were_shown(source: Path, hermes_h
         entries = [entry for target in TARGETS for entry in memory.curated.entries(target)]
         assert entries
         assert all(entry.split("\n")[0] in shown for entry in entries)
-        table = memory.curated.origins.read()
-        assert {(table.of(entry).origin, table.of(entry).confirmed) for entry in entries} == {
+        stored = memory.curated.read()
+        assert {(stored.origin_of(entry).origin, stored.origin_of(entry).confirmed) for entry in entries} == {
             ("person", "import")
         }
-        assert memory.curated.waiting_notes() == []
+        assert memory.curated.read().waiting_notes() == []
 
 
 def test_entries_without_consent_wait(source: Path, hermes_home: HermesHome) -> None:
@@ -202,8 +202,8 @@ def test_entries_without_consent_wait(source: Path, hermes_home: HermesHome) -> 
         apply_plan(plan, memory, NOW, backup=False)
         entries = [entry for target in TARGETS for entry in memory.curated.entries(target)]
         assert entries
-        assert [note.entry for note in memory.curated.waiting_notes()] == entries
-        assert {note.origin.origin for note in memory.curated.waiting_notes()} == {"import"}
+        assert [note.entry for note in memory.curated.read().waiting_notes()] == entries
+        assert {note.origin.origin for note in memory.curated.read().waiting_notes()} == {"import"}
 
 
 def test_an_entry_with_a_secret_is_shown_without_it_and_waits(source: Path, hermes_home: HermesHome) -> None:
@@ -213,8 +213,8 @@ def test_an_entry_with_a_secret_is_shown_without_it_and_waits(source: Path, herm
     )
     assert "aB3dE5fG7hJ9" not in claw("migrate", answer="y\n").output
     with open_memory(hermes_home) as memory:
-        assert all("sk-proj" in note.entry for note in memory.curated.waiting_notes())
-        assert "Uses uv" in memory.curated.take_snapshot().render()
+        assert all("sk-proj" in note.entry for note in memory.curated.read().waiting_notes())
+        assert "Uses uv" in memory.curated.read().snapshot().render()
 
 
 def test_one_undo_takes_a_files_entries_back(source: Path, hermes_home: HermesHome) -> None:
@@ -359,8 +359,9 @@ def test_an_entry_that_an_observer_refuses_is_in_the_report_and_the_others_are_a
     source: Path, hermes_home: HermesHome
 ) -> None:
     with open_memory(hermes_home) as memory:
-        memory.curated.close()
-        memory.curated = Notes(hermes_home, filter_write=refuse_ilona)
+        memory.curated = Notes(
+            hermes_home, memory.sessions.database, hooks=NoteHooks(filter_write=refuse_ilona)
+        )
         plan = make_plan(read_tree(source), read_home(memory, MigrationOptions()), MigrationOptions())
         report = apply_plan(plan, memory, NOW).to_dict()
         assert item(report, "memory")["details"] == {

@@ -25,6 +25,7 @@ from hermes_memory_ui.answers import PageRequest
 from hermes_memory_ui.routes import PAGES
 from hermes_memory_ui.site import Site
 from hermes_memory_ui.views import facts, notes, providers, timeline
+from tests.outbox_of import set_origins
 from tests.rounds import rounds
 
 MAX_STATEMENTS = 250
@@ -166,8 +167,9 @@ def _write_notes(memory: Memory, count: int, origin: Origin) -> None:
     notes = [f"Note {number} of the shed." for number in range(count)]
     memory.home.memory_md.parent.mkdir(parents=True, exist_ok=True)
     memory.home.memory_md.write_text("\n§\n".join(notes))
+    memory.curated.read()
     if origin != "person":
-        memory.curated.origins.record(dict.fromkeys(notes, origin), "s1")
+        set_origins(memory, dict.fromkeys(notes, origin), "s1")
 
 
 @pytest.mark.parametrize("origin", ["person", "web"])

@@ -90,7 +90,7 @@ def test_what_waits_is_confirmed_or_rejected(serve: Serve, open_page: Open) -> N
     page.locator("li.card", has_text="evil.example").first.get_by_role("button", name="Reject").click()
     expect(page.get_by_role("status")).to_contain_text("rejected")
     assert served.memory.curated.entries("memory") == ("The shop opens at nine",)
-    assert served.memory.curated.waiting_notes() == []
+    assert served.memory.curated.read().waiting_notes() == []
     expect(page.get_by_role("heading", name="Waiting for you")).to_have_count(0)
 
 
