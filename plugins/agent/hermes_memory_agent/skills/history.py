@@ -208,7 +208,7 @@ class SkillHistory:
 
     def standing(self) -> Iterator[SkillChange]:
         """Yield the changes that no later one took back, newest first."""
-        return self._select("action <> 'undo' AND undone = FALSE ORDER BY id DESC")
+        return self._select("action <> 'undo' AND undone = 0 ORDER BY id DESC")
 
     def find(self, change: int) -> SkillChange | None:
         """Return the change of this id if it happened, else None."""
