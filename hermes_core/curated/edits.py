@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
@@ -224,7 +225,7 @@ def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str])
 def merge(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, ...] | None:
     """Join two edits of the same entries, entry by entry; None if both changed the same entry in different ways.
 
-    If both added entries at the same place, those of `theirs` come first.
+    If both added entries at the same place, those of `theirs` come first. An entry that both added stands there once.
 
     >>> merge(["tea", "rye"], ["tea", "oats"], ["tea", "rye", "milk"])
     ('tea', 'oats', 'milk')
@@ -244,7 +245,13 @@ def merge(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> tu
         merged += [*base[at:start], *entries]
         at = end
     merged += base[at:]
-    return tuple(merged)
+    left = Counter(mine) | Counter(theirs)
+    once = []
+    for entry in merged:
+        if left[entry]:
+            left[entry] -= 1
+            once.append(entry)
+    return tuple(once)
 
 
 def replacements(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from hermes_core.curated.edits import (
     Refusal,
     apply,
     find,
+    merge,
     over_budget,
     reverse,
 )
@@ -175,3 +176,41 @@ def test_taking_back_leaves_later_entries_alone(
         assert isinstance(back, Edit)
         assert f"later {later}" in back.entries
         assert Counter(back.entries) >= Counter(set(entries))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "merged"),
+    [
+        (["tea", "oats"], ["tea", "rye", "milk"], ("tea", "oats", "milk")),
+        (["tea", "rye", "mine"], ["tea", "rye", "theirs"], ("tea", "rye", "theirs", "mine")),
+        (
+            ["tea", "rye", "both", "mine"],
+            ["tea", "rye", "theirs", "both"],
+            ("tea", "rye", "theirs", "both", "mine"),
+        ),
+        (["tea", "rye", "both"], ["tea", "rye", "both", "theirs"], ("tea", "rye", "both", "theirs")),
+        (["rye"], ["tea", "oats"], ("oats",)),
+        (["tea", "oats"], ["tea", "oats"], ("tea", "oats")),
+        (["tea", "tea", "rye"], ["tea", "rye"], ("tea", "tea", "rye")),
+        ([], ["tea", "rye", "milk"], ("milk",)),
+        (["tea", "oats"], ["tea", "barley"], None),
+        (["tea"], ["tea", "barley"], None),
+    ],
+)
+def test_edits_of_the_same_notes_are_joined_entry_by_entry(
+    mine: list[str], theirs: list[str], merged: tuple[str, ...] | None
+) -> None:
+    assert merge(["tea", "rye"], mine, theirs) == merged
+
+
+@given(stores, stores, stores)
+def test_joined_edits_hold_what_both_hold_and_nothing_else(
+    base: tuple[str, ...], mine: tuple[str, ...], theirs: tuple[str, ...]
+) -> None:
+    merged = merge(base, mine, theirs)
+    assert merge(base, mine, base) == mine
+    assert merge(base, base, theirs) == theirs
+    if merged is not None:
+        assert set(merged) <= set(mine) | set(theirs)
+        assert set(mine) & set(theirs) <= set(merged)
+        assert all(entry in merged for entry in {*mine, *theirs} - set(base))

@@ -114,7 +114,7 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path
         list(pool.map(work, range(10)))
     assert stores[0].counts() == {"sessions": 10, "messages": 80}
     assert Outbox(stores[0].database).depth == 80
-    notes = Notes(HermesHome(tmp_path / "m0"), stores[0].database, place="m0")
+    notes = Notes(HermesHome(tmp_path / "m0"), stores[0].database)
     assert sorted(notes.entries("memory")) == [f"Grows kumquat {number}" for number in range(10)]
     for store in stores:
         store.close()
