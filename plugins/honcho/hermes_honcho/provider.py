@@ -450,11 +450,12 @@ class HonchoProvider(BackendProvider[Client]):
         """
         targets: tuple[MemoryTarget, ...] = ("user", "memory")
         try:
-            with open_notes(HermesHome(self.home)) as store:
-                spoilt, flagged = store.problems(), {one.entry for one in store.flagged()}
-                found = [
-                    entry for target in targets if target not in spoilt for entry in store.entries(target)
-                ]
+            with open_notes(HermesHome(self.home)) as notes:
+                stored = notes.read()
         except HermesError as exc:
             raise BackendUnavailable(f"the notes can't be read: {exc.message}", exc.remedy) from exc
+        flagged = {one.entry for one in stored.flagged()}
+        found = [
+            entry for target in targets if target not in stored.problems for entry in stored.entries(target)
+        ]
         return [redact(entry) for entry in found if entry not in flagged]

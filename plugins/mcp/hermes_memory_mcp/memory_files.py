@@ -174,8 +174,9 @@ class MemoryFiles:
         return target
 
     def _seen(self, target: MemoryTarget) -> SeenEntries:
-        hidden = {flagged.entry: flagged.withheld for flagged in self._store.flagged(target)}
-        return [(hidden.get(entry, entry), entry) for entry in self._store.entries(target)]
+        stored = self._store.read()
+        hidden = {flagged.entry: flagged.withheld for flagged in stored.flagged(target)}
+        return [(hidden.get(entry, entry), entry) for entry in stored.entries(target)]
 
     def _existing(self, path: str) -> SeenEntries:
         seen = self._seen(self._target(path))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from hermes_core import Memory, Notes
+from hermes_core import Memory
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, ToolCall
 from hermes_core.curated.stored import DataNote, StoredNotes
 from hermes_core.curated.tool import memory_schema_without_prompt
@@ -197,11 +197,11 @@ class ToolSet:
         """
         if uri not in self.resources():
             return None
-        store = self._memory.curated.of(self._session)
-        if problem := store.problems().get(RESOURCES[uri]):
+        stored = self._memory.curated.of(self._session).read()
+        if problem := stored.problems.get(RESOURCES[uri]):
             return ToolAnswer(redact(str(problem)), failed=True)
-        block = store.take_snapshot().blocks.get(RESOURCES[uri], "")
-        notes = [note for note in _data_notes(store.read()) if note.target == RESOURCES[uri]]
+        block = stored.snapshot().blocks.get(RESOURCES[uri], "")
+        notes = [note for note in _data_notes(stored) if note.target == RESOURCES[uri]]
         origins = [self._returned.get(client, "assistant"), *(note.origin.origin for note in notes)]
         self._returned[client] = lowest(origins)
         data = f"{DATA_LABEL}\n{clean_result(render_notes(notes))}" if notes else ""
@@ -237,10 +237,11 @@ class _ReadingTools:
         wanted = [one for one in store.enabled_targets if target in (one, "all")]
         if not wanted:
             return {"error": f"the {target} store is switched off"}
-        shared = store.shared_entries()
+        stored = store.read()
+        shared = stored.shared_entries()
         result: dict[str, Any] = {"shared": {"entries": shared}} if shared else {}
-        result |= {one: shown_entries(store, one) for one in wanted}
-        notes = [note for note in _data_notes(store.read()) if note.target in wanted]
+        result |= {one: shown_entries(stored, one) for one in wanted}
+        notes = [note for note in _data_notes(stored) if note.target in wanted]
         for note in notes:
             item = {"entry": clean_result(note.entry), "origin": ORIGIN_NAMES[note.origin.origin]}
             result[note.target].setdefault("data", []).append(item)
@@ -401,13 +402,12 @@ class _Conversations:
                 log.warning("the end of conversation %s was not stored: %s", conversation.id, exc)
 
 
-def shown_entries(store: Notes, target: MemoryTarget) -> dict[str, Any]:
-    """Return the entries of a store as a model may see them, flagged ones by their handle only, and the usage.
+def shown_entries(stored: StoredNotes, target: MemoryTarget) -> dict[str, Any]:
+    """Return the entries of a file as a model may see them, flagged ones by their handle only, and the usage.
 
     Notes that wait for a person are among them, unless the trust is "strict".
     An unreadable file is an `error` in the result.
     """
-    stored = store.read()
     try:
         entries, usage = stored.entries(target), stored.usage(target)
     except HermesError as exc:

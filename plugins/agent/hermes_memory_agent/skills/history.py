@@ -35,7 +35,7 @@ _FINISH = """
 _ORIGINS = "SELECT file, origin, at, session, confirmed, pinned FROM note_entries"
 _SET_ORIGIN = """
     INSERT INTO note_entries (file, position, text, origin, at, session, confirmed, pinned, change)
-    VALUES (?, 0, '', ?, ?, ?, ?, FALSE, 0)
+    VALUES (?, 0, '', ?, ?, ?, ?, 0, 0)
     ON CONFLICT (file, position) DO UPDATE
         SET origin = excluded.origin, at = excluded.at, session = excluded.session, confirmed = excluded.confirmed
 """
@@ -103,7 +103,7 @@ class SkillHistory:
             "session": json.dumps({"id": session_id}),
             "writes": "[]",
             "undoes": undoes,
-            "undone": False,
+            "undone": 0,
             "provider": "",
         }
         with self._database.transaction():
@@ -208,7 +208,7 @@ class SkillHistory:
 
     def standing(self) -> Iterator[SkillChange]:
         """Yield the changes that no later one took back, newest first."""
-        return self._select("action <> 'undo' AND undone = FALSE ORDER BY id DESC")
+        return self._select("action <> 'undo' AND undone = 0 ORDER BY id DESC")
 
     def find(self, change: int) -> SkillChange | None:
         """Return the change of this id if it happened, else None."""
