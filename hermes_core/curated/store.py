@@ -173,7 +173,7 @@ class OpenFile(Struct, frozen=True):
     Attributes:
         data: Bytes of the view; None if there is none.
         others: Notes of the owner's other files, with the origins of texts that may move between them.
-        notice: Report of an edit by hand that was just adopted.
+        notice: Report of an edit by hand that was adopted since the last change.
     """
 
     file: StoredFile
@@ -256,6 +256,8 @@ class Notes:
         self._allows: Callable[[str], bool] = partial(_allows, home) if scan is None else lambda _: False
         self._scan_low = None if scan else partial(_scan, home, untrusted=True)
         self._refusals = RefusalCounter()
+        # Reports of adopted edits, by file, for the answer to the next change.
+        self._notices: dict[str, str] = {}
 
     def of(self, session: Session | None) -> Notes:
         """Return the notes of the owner of `session`. With `per_user`, both files are this owner's own."""
@@ -417,7 +419,11 @@ class Notes:
             [meant, *(one for one in self._files.values() if one.key != meant.key)]
         )
         opened = self._synchronise(file, session) if self._settings.mirror else OpenFile(file, None, session)
-        return structs.replace(opened, others=tuple(note for other in others for note in other.notes))
+        return structs.replace(
+            opened,
+            others=tuple(note for other in others for note in other.notes),
+            notice=self._notices.pop(file.key, ""),
+        )
 
     def _synchronise(self, file: StoredFile, session: Session) -> OpenFile:
         """Make the view and the rows of a file agree."""
@@ -486,14 +492,15 @@ class Notes:
         [stored] = self._rows.read([file])
         if after != parsed.entries:
             self._write_view(stored, data)
-        notice = ""
         if not is_first:
             log.info("adopted an edit of %s from outside as change %d", view.path, change)
             what = "emptied" if emptied else "edited"
             undoable = "" if after == file.entries else ", which can be undone"
             where = f"; a backup is {str(copy)!r}" if copy else ""
-            notice = f"{view.name} was {what} outside this tool: adopted as change {change}{undoable}{where}."
-        return OpenFile(stored, view.read(), session, notice=notice)
+            self._notices[file.key] = (
+                f"{view.name} was {what} outside this tool: adopted as change {change}{undoable}{where}."
+            )
+        return OpenFile(stored, view.read(), session)
 
     def _write_view(self, file: StoredFile, expected: bytes | None) -> str:
         """Write the view of stored notes. Return a warning if it can't be written: the next look tries again."""
