@@ -98,7 +98,10 @@ class Heartbeat:
     def __init__(self, extend: Callable[[], bool], seconds: float, what: str) -> None:
         self._extend, self._seconds, self._what = extend, seconds, what
         self._stopped = threading.Event()
-        threading.Thread(target=self._run, name=f"hermes-lease {what}", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name=f"hermes-lease {what}", daemon=True).start()
+        except RuntimeError as exc:  # the system has no thread left, or the interpreter is ending
+            log.warning("the lease on %s is not extended: no thread can be started (%s)", what, exc)
 
     def stop(self) -> None:
         """Let the thread end. A heartbeat that has begun is not waited for."""

@@ -114,3 +114,23 @@ def test_a_session_of_a_killed_process_is_said_to_be_free_and_can_be_taken_when_
         assert lock.move("chat")  # nobody speaks in it
         assert until(lease.take, 5)
         lease.release()
+
+
+def test_a_chat_that_was_taken_for_killed_goes_on_in_its_session(stage: Any) -> None:
+    chat, next_chat = stage.agent(session_id="chat"), stage.agent()
+    chat.run_turn("Before.")
+    lock, other = SessionLock(stage.memory.sessions.database), SessionLock(stage.memory.sessions.database)
+    assert lock.move("chat")
+    stage.memory.sessions.database.execute("UPDATE leases SET until = 0")  # Ctrl-Z
+    for session_id in other.crashed():
+        next_chat.end_crashed(session_id)
+    assert stage.memory.sessions.get_session("chat").end_reason == "crash"
+    assert chat.run_turn("After.").outcome == "answered"
+    assert stage.memory.sessions.get_session("chat").end_reason == ""
+    assert [message.content for message in stage.memory.sessions.get_messages("chat")] == [
+        "Before.",
+        "Yes.",
+        "After.",
+        "Yes.",
+    ]
+    lock.release()
