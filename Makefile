@@ -120,8 +120,8 @@ FAULTS ?= 500
 SOAK   ?= 300
 chaos: $(VENV)/installed-dev
 	CHAOS_TABLE=1 CHAOS_KILLS=$(KILLS) CHAOS_FAULTS=$(FAULTS) CHAOS_SOAK_S=$(SOAK) CHAOS_OUTPUT=chaos \
-		$(BIN)/python -m pytest -v tests/chaos $(ARGS)
-	CHAOS_KILLS=$(KILLS) $(BIN)/python -m pytest -n $(WORKERS) --ignore=tests/chaos -m "(hypothesis or shortened) and not real" \
+		$(BIN)/python -m pytest -v tests/chaos tests/faults $(ARGS)
+	CHAOS_KILLS=$(KILLS) $(BIN)/python -m pytest -n $(WORKERS) --ignore=tests/chaos --ignore=tests/faults -m "(hypothesis or shortened) and not real" \
 		--hypothesis-profile=random
 
 # The pages are in docs/ already, also those that docs/generate.py makes: no provider's SDK is needed.

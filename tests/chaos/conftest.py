@@ -13,18 +13,23 @@ from typing import Any
 import pytest
 
 from tests.chaos import faults
-from tests.chaos.faults import Fault
+from tests.chaos.faults import Call, Fault
 
 Record = Callable[..., None]
 
 
 class Host:
-    """The process that forks: orders go to its standard input, answers come from its standard output."""
+    """The process that forks: orders go to its standard input, answers come from its standard output.
 
-    def __init__(self, errors: Path) -> None:
+    Args:
+        errors: File for its standard error.
+        module: The program, which takes orders for writers.
+    """
+
+    def __init__(self, errors: Path, module: str = "tests.chaos.host") -> None:
         self._errors = errors.open("w+")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.host"],
+            [sys.executable, "-m", module],
             cwd=Path(__file__).parents[2],
             env=faults.environment(),
             stdin=subprocess.PIPE,
@@ -33,9 +38,9 @@ class Host:
             text=True,
         )
 
-    def calls(self, writer: str) -> int:
+    def calls(self, writer: str, kinds: Call = Call.CHANGE) -> int:
         """Return the number of calls of the writer that a fault can hit."""
-        return int(self._ask(writer=writer)["calls"])
+        return int(self._ask(writer=writer, kinds=int(kinds))["calls"])
 
     def run(self, writer: str, fault: Fault) -> dict[str, Any]:
         """Let the writer meet the fault, and return what became of it."""

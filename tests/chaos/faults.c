@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 /* The same numbers stand in faults.py. */
-enum action { OFF, KILL_BEFORE, KILL_AFTER, FAIL_ONCE, FAIL_FROM, FULL, SLOW, JUMP };
+enum action { OFF, KILL_BEFORE, KILL_AFTER, FAIL_ONCE, FAIL_FROM, FULL, SLOW, JUMP, SHORT };
 enum call { WRITE = 1, SYNC = 2, RENAME = 4, CREATE = 8, REMOVE = 16, READ = 32 };
 
 static char folder[4096];
@@ -87,8 +87,8 @@ static void say(const char *name, const char *path) {
 
 static void die(void) { syscall(SYS_kill, getpid(), SIGKILL); }
 
-/* Result of a question to the layer: go on, fail with errno, or do the call (a write only half) and die. */
-enum verdict { PASS, FAIL, DIE_AFTER };
+/* Result of a question to the layer: go on, fail with errno, do the call (a write only half) and die, or write only half. */
+enum verdict { PASS, FAIL, DIE_AFTER, HALF };
 
 static enum verdict ask(enum call kind, const char *name, const char *path) {
     int now = atomic_load(&action);
@@ -125,6 +125,11 @@ static enum verdict ask(enum call kind, const char *name, const char *path) {
         nanosleep(&pause, NULL);
         return PASS;
     }
+    case SHORT:
+        if (kind != WRITE || number != atomic_load(&at))
+            return PASS;
+        say(name, path);
+        return HALF;
     case JUMP:
         atomic_store(&clock_error, clock_errors[number / atomic_load(&at) % 6]);
         return PASS;
@@ -181,7 +186,7 @@ static ssize_t room(int fd, size_t size) {
             (void)!part;                                                                                               \
             die();                                                                                                     \
         }                                                                                                              \
-        ssize_t half = room(fd, size);                                                                                 \
+        ssize_t half = answer == HALF && (size) > 1 ? (ssize_t)(size) / 2 : room(fd, size);                            \
         return half < 0 ? -1 : (size_t)half < (size) ? part : whole;                                                   \
     }
 

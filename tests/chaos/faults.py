@@ -23,7 +23,8 @@ SOURCE = Path(__file__).with_name("faults.c")
 class Action(IntEnum):
     """What the layer does. `FULL` counts bytes and `SLOW` microseconds; the others count calls.
 
-    `JUMP` changes the time of day after every so many calls, by hours and by years, back and forward.
+    `JUMP` changes the time of day after every so many calls, by hours and by years, back and forward. `SHORT` lets one call
+    write half of its bytes and say so, as a signal or a nearly full disk does.
     """
 
     OFF = 0
@@ -34,6 +35,7 @@ class Action(IntEnum):
     FULL = 5
     SLOW = 6
     JUMP = 7
+    SHORT = 8
 
 
 class Call(IntFlag):
