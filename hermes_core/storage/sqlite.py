@@ -979,7 +979,7 @@ Migration = tuple[str, Callable[[sqlite3.Connection], None]]
 
 # Name of the first migration of each database of this package, which makes all tables of 0.1.0. A later version appends
 # migrations to the list. A file without this record is of a version before 0.1.0.
-SCHEMA_1 = "schema-1"
+SCHEMA_1 = "tables-1"
 
 _MIGRATIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
