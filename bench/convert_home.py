@@ -2,10 +2,10 @@
 
     python bench/convert_home.py HOME
 
-Stop all programs that use the home first. Each database with the tables of the last development version is written anew;
-the databases as they were are kept in a new folder beside the home, HOME.before-0.1.0. A database of another development
-version is refused, and nothing is changed then. HOME may also be a single file, such as the facts that `db_path` of
-Holographic names. A home whose sessions are on PostgreSQL keeps them as they are: that schema has not changed.
+Stop all programs that use the home first. Sessions, the outbox, the notes with their origins and history, and the skills'
+origins and history become rows of one state.db. The databases and files as they were are kept in a new folder beside the
+home, HOME.before-0.1.0. A database of another development version is refused, and nothing is changed then. HOME may also
+be a single file, such as the facts that `db_path` of Holographic names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_core.curated import journal
+from hermes_core.curated.document import parse_note_file
+from hermes_core.curated.history import NoteHistory
+from hermes_core.curated.origins import Note, NoteOrigin, entry_hash, origin_from_plain, plain_origin
+from hermes_core.curated.places import owner_of_folder
+from hermes_core.curated.rows import NoteRows, StoredFile
 from hermes_core.errors import DatabaseUnavailable, HermesError
 from hermes_core.outbox import recovery
 from hermes_core.recall.tokens import CUT_VERSION
@@ -29,9 +33,9 @@ from hermes_core.sessions import schema
 from hermes_core.sessions.maintenance import exclusive
 from hermes_core.sessions.search import index
 from hermes_core.storage.files import ensure_folder, sync_folder
+from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.moved import StoreMark
 from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration, database_files
-from hermes_memory_agent.skills import store as skills
 
 SKIPPED_FOLDERS = {"node_modules", "venv", ".venv"}
 # Folders with copies that a repair or an accepted loss left.
@@ -61,6 +65,21 @@ def _migrations_of_facts() -> Sequence[Migration]:
     return MIGRATIONS
 
 
+# The first migration of the databases of the last development version, whose notes were in files.
+BEFORE = "schema-1"
+
+# Tables of earlier versions that the others replace.
+REPLACED = (
+    "schema_migrations",
+    "messages_fts%",
+    "messages_grams%",
+    "outbox_totals",
+    "note_%",
+    "notes",
+    "leases",
+    "outbox_lines",
+)
+
 KINDS = (
     Kind(
         "sessions",
@@ -86,20 +105,6 @@ KINDS = (
         ),
         "text-cut-",
         lambda: schema.MIGRATIONS,
-    ),
-    Kind(
-        "history of notes",
-        frozenset(
-            {"changes", "changes by file", "who took a change", "rows in the outbox", "chain of events"}
-        ),
-        "",
-        lambda: journal.MIGRATIONS,
-    ),
-    Kind(
-        "history of skills",
-        frozenset({"skill-changes", "chain of events"}),
-        "",
-        lambda: skills.MIGRATIONS,
     ),
     Kind("outbox", frozenset({"outbox", "outbox of 0.1"}), "", lambda: recovery.MIGRATIONS),
     Kind(
@@ -136,8 +141,11 @@ def kind_of(path: Path) -> Kind | None:
                 return None  # another program's
             raise DatabaseUnavailable(f"can't read {str(path)!r}: {exc}", "nothing was changed") from exc
     names = {row[0] for row in rows if StoreMark.parse(row[0]) is None}
-    if SCHEMA_1 in names:
+    if SCHEMA_1 in names or path.name.endswith("journal.db"):  # the journals go with the sessions
         return None
+    if BEFORE in names:
+        by_file = {"state.db": "sessions", "outbox.db": "outbox"}
+        return next((kind for kind in KINDS if kind.name == by_file.get(path.name)), None)
     for kind in KINDS:
         cuts = {name for name in names if kind.cut and name.startswith(kind.cut)}
         if names - cuts == kind.names and bool(cuts) == bool(kind.cut):
@@ -199,11 +207,7 @@ def _build(old: Path, kind: Kind, new: Path) -> int:
         database.execute("PRAGMA foreign_keys = OFF")  # the order of the tables is that of their names
         with database.transaction() as connection:
             rows = sum(_copy_table(connection, table, old) for table in _tables(connection, old))
-            if connection.execute(
-                "SELECT 1 FROM old.sqlite_master WHERE name = 'sqlite_sequence'"
-            ).fetchone():
-                connection.execute("DELETE FROM sqlite_sequence")
-                connection.execute("INSERT INTO sqlite_sequence SELECT * FROM old.sqlite_sequence")
+            _copy_numbers(connection)
             if kind.name == "sessions":
                 _convert_open_turns(connection)
                 index.rebuild_index(connection)
@@ -230,8 +234,7 @@ def _tables(connection: sqlite3.Connection, old: Path) -> list[str]:
             row["name"]: row["sql"] or ""
             for row in connection.execute(
                 f"SELECT name, sql FROM {place}.sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"  # noqa: S608
-                # An older version had a second index over messages, and totals that the lines have now.
-                " AND name NOT LIKE 'messages_grams%' AND name <> 'outbox_totals'"
+                + "".join(f" AND name NOT LIKE '{name}'" for name in REPLACED)
             )
         }
         for place in ("old", "main")
@@ -242,9 +245,16 @@ def _tables(connection: sqlite3.Connection, old: Path) -> list[str]:
             "this database was not changed",
         )
     virtual = [name for name, sql in here.items() if sql.startswith("CREATE VIRTUAL")]
-    own = [name for name in there if not any(name.startswith(f"{table}_") for table in virtual)]
-    # The indexes over messages are made anew; that over facts holds its own words.
-    return sorted(name for name in own if name != "schema_migrations" and name != index.TABLE)
+    return sorted(name for name in there if not any(name.startswith(f"{table}_") for table in virtual))
+
+
+def _copy_numbers(connection: sqlite3.Connection) -> None:
+    """Let the tables number new rows after the highest number that was ever given."""
+    if connection.execute("SELECT 1 FROM old.sqlite_master WHERE name = 'sqlite_sequence'").fetchone():
+        for name, number in connection.execute("SELECT name, seq FROM old.sqlite_sequence").fetchall():
+            changed = connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = ?", (number, name))
+            if not changed.rowcount and name in {"messages", "turns", "outbox_rows"}:
+                connection.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (name, number))
 
 
 def _copy_table(connection: sqlite3.Connection, table: str, old: Path) -> int:
@@ -304,6 +314,155 @@ def _copy_marks(connection: sqlite3.Connection) -> None:
         connection.execute(sql)
 
 
+# ------------------------------------------------------------------ notes and skills
+
+
+def take_notes(home: Path, folder: Path) -> int:
+    """Take the notes in the files of a home, and the history of notes and skills, into its state.db.
+
+    The files of origins and keys, and the journals, are moved into `folder`. The notes themselves stay: they are views.
+
+    Returns:
+        The number of notes and changes.
+    """
+    memories = home / "memories"
+    skill_folders = [path for path in (home / "skills", *memories.glob("users/*/skills")) if path.is_dir()]
+    moved = [
+        *(memories / "journal.db", memories / "projects" / "keys.json"),
+        *(path / "origins.json" for path in (memories, *memories.glob("users/*"))),
+        *(path / name for path in skill_folders for name in (".journal.db", ".origins.json")),
+    ]
+    files = [*memories.glob("*.md"), *memories.glob("users/*/*.md"), *memories.glob("projects/*/PROJECT.md")]
+    if not any(path.exists() for path in moved):
+        return 0
+    count = 0
+    with closing(Database(home / "state.db", schema.MIGRATIONS)) as database, database.transaction():
+        changes = _take_history(database, memories / "journal.db")
+        for path in sorted(files):
+            if path.name in ("MEMORY.md", "USER.md", "PROJECT.md"):
+                count += _take_file(database, memories, path, changes)
+        for place in skill_folders:
+            count += _take_skills(database, home, place)
+        _take_keys(database, memories / "projects" / "keys.json")
+        count += sum(len(rows) for rows in changes.values())
+    Inventory(home).remove({path.relative_to(home).as_posix() for path in (*moved, *files)})
+    # Of files that nobody locks any more.
+    for pattern in ("outbox.*.lock", "outbox.*.row", "memories/**/*.lock", "skills/.*.lock"):
+        for path in home.glob(pattern):
+            path.unlink()
+    for path in moved:
+        for file in database_files(path) if path.suffix == ".db" else [path]:
+            if file.exists():
+                ensure_folder((folder / file.relative_to(home)).parent)
+                file.replace(folder / file.relative_to(home))
+    return count
+
+
+def _origins_in(folder: Path, name: str = "origins.json") -> dict[str, NoteOrigin]:
+    path = folder / name
+    entries = json.loads(path.read_text("utf-8"))["entries"] if path.exists() else {}
+    return {key: origin_from_plain(value) for key, value in entries.items()}
+
+
+def _rows_in(path: Path, query: str) -> list[sqlite3.Row]:
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        return connection.execute(query).fetchall()
+
+
+def _take_history(database: Database, path: Path) -> dict[str, list[sqlite3.Row]]:
+    """Copy the changes and events of a journal with their ids, and return the changes by file, newest first."""
+    by_file: dict[str, list[sqlite3.Row]] = {}
+    for row in _rows_in(path, "SELECT * FROM changes WHERE state = 'done' ORDER BY id DESC"):
+        by_file.setdefault(row["file"], []).append(row)
+        folder = path.parent / row["file"]
+        origins = _origins_in(folder.parent if row["file"].startswith("users/") else path.parent)
+        before, after = (parse_note_file(row[name].encode()).entries for name in ("before", "after"))
+        keys = {entry_hash(entry) for entry in before if entry not in after}
+        gone = {key: plain_origin(origins.get(key, NoteOrigin())) for key in sorted(keys)}
+        values = {name: row[name] for name in ("id", "file", "target", "action", "at", "before", "after")}
+        values |= {name: row[name] for name in ("session", "writes", "undoes", "undone", "provider")}
+        _insert(database, "note_changes", values | {"gone": json.dumps(gone)})
+    for row in _rows_in(path, "SELECT * FROM events ORDER BY id"):
+        _insert(database, "note_events", dict(zip(row.keys(), row, strict=True)))
+    return by_file
+
+
+def _take_file(database: Database, memories: Path, path: Path, changes: dict[str, list[sqlite3.Row]]) -> int:
+    """Store the entries of a file with their origins, and that its bytes are what this version has seen."""
+    key, data = path.relative_to(memories).as_posix(), path.read_bytes()
+    parsed = parse_note_file(data)
+    if parsed.conflict:
+        return 0  # a look at it says so
+    owner = owner_of_folder(path.parent.name) if key.startswith("users/") else ""
+    target = path.stem.lower()
+    origins = _origins_in(path.parent if owner else memories)
+    writers = {
+        entry: row["id"]
+        for row in reversed(changes.get(key, []))
+        for entry in parse_note_file(row["after"].encode()).entries
+        if entry not in parse_note_file(row["before"].encode()).entries
+    }
+    notes = [
+        Note(entry, origins.get(entry_hash(entry), NoteOrigin()), writers.get(entry, 0))
+        for entry in parsed.entries
+    ]
+    rows, file = NoteRows(database), StoredFile(key, owner, target)  # type: ignore[arg-type]
+    text = "\n§\n".join(parsed.entries)
+    for statement in (rows.claim(file), *rows.replace(file, notes), rows.set_view(file, data, text)):
+        database.execute(*statement).fetchall()
+    return len(notes)
+
+
+def _take_skills(database: Database, home: Path, folder: Path) -> int:
+    """Take the changes of skills with new events, and the origins of their texts."""
+    place = folder.relative_to(home).as_posix().removeprefix("memories/")
+    history, count = NoteHistory(database), 0
+    for row in _rows_in(folder / ".journal.db", "SELECT * FROM changes WHERE done ORDER BY id"):
+        session = {"id": row["session_id"]}
+        values = {
+            "file": f"{place}/{row['path']}",
+            "target": "skill",
+            **{name: row[name] for name in ("action", "at")},
+            **{name: row[name] or "" for name in ("before", "after")},
+            "gone": "{}",
+            "session": json.dumps(session),
+            "writes": "[]",
+            "undone": 0,
+            "provider": "",
+        }
+        change = _insert(database, "note_changes", values)
+        texts = values["before"], values["after"]
+        history.record_change(f"{place}/{row['path']}", change, row["action"], *texts, row["session_id"])
+        count += 1
+    for key, origin in _origins_in(folder, ".origins.json").items():
+        values = {"file": f"{place}/{key}", "position": 0, "text": "", "change": 0}
+        values |= {"origin": origin.origin, "at": origin.at, "session": origin.session}
+        values |= {"confirmed": origin.confirmed, "pinned": 0}
+        _insert(database, "note_entries", values)
+    return count
+
+
+def _take_keys(database: Database, path: Path) -> None:
+    record = json.loads(path.read_text("utf-8")) if path.exists() else {"identities": {}, "folders": {}}
+    rows = [("", name, key, "", "") for name, key in record["identities"].items()]
+    rows += [
+        ("here", top, entry["key"], entry["git"], " ".join(entry.get("earlier", ())))
+        for top, entry in record["folders"].items()
+    ]
+    names = ("machine", "place", "key", "git", "earlier")
+    for row in rows:
+        _insert(database, "project_keys", dict(zip(names, row, strict=True)))
+
+
+def _insert(database: Database, table: str, values: dict[str, object]) -> int:
+    names, marks = ", ".join(f'"{name}"' for name in values), ", ".join("?" * len(values))
+    sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  our own names
+    return int(database.execute(sql, tuple(values.values())).lastrowid or 0)
+
+
 def _new_folder(home: Path) -> Path:
     """Return the path of a folder beside the home that does not exist yet."""
     folder, number = home.with_name(f"{home.name}.before-0.1.0"), 1
@@ -333,6 +492,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if kind.name == "sessions" and backup.exists():
                 backup.replace((folder / name).with_name(backup.name))
             print(f"{name}: {kind.name}, {rows:,} rows")
+        for one in [] if home.is_file() else [home, *home.glob("profiles/*")]:
+            place = folder if one == home else folder / "profiles" / one.name
+            if count := take_notes(one, place):
+                kinds[one] = KINDS[0]
+                print(f"{one.name}: notes and skills, {count:,} entries and changes")
     except (HermesError, sqlite3.Error, OSError) as exc:
         print(f"error: {exc}", file=sys.stderr)
         return 1
