@@ -18,7 +18,7 @@ Plan = dict[str, Any]
 
 # Statements that read a whole table by their purpose, and why that is no harm.
 WHOLE_TABLES = {
-    "outbox_totals": "the bounds of the outbox are sums over the lines: one for each session that waits",
+    "FROM outbox_lines ) totals": "the bounds of the outbox are sums over the lines: one for each session that waits",
     "vector_state": "one row",
     "UPDATE missing_vectors SET leased_until = 0 WHERE leased_until > 0": "all vectors are made again",
     "SELECT count(*) FROM missing_vectors": "counts for a status",
