@@ -51,7 +51,7 @@ class NotePlaces:
         Raises:
             StorageError: The database can't be read.
         """
-        keys = {file.key.split("/")[1] for file in self._rows.files("target = 'project'")}
+        keys = {file.key.split("/")[1] for file in self._rows.files("owner = '' AND target = 'project'")}
         return sorted(keys | {path.parent.name for path in self._home.memories.glob("projects/*/PROJECT.md")})
 
     def owners(self) -> list[str]:
@@ -60,7 +60,7 @@ class NotePlaces:
         Raises:
             StorageError: The database can't be read.
         """
-        owners = {file.owner for file in self._rows.files("owner <> ''")}
+        owners = {file.owner for file in self._rows.files("owner > ''")}
         return sorted(owners | set(self._owners_with_folders()))
 
     def _owners_with_folders(self) -> Iterator[str]:

@@ -134,7 +134,7 @@ class ProjectKeys:
                     (_storable(repository.identity),),
                 ),
                 ("SELECT place, key, git, earlier FROM project_keys WHERE machine = ?", (self._place,)),
-                ("SELECT file FROM notes WHERE target = 'project'", ()),
+                ("SELECT file FROM notes WHERE owner = '' AND target = 'project'", ()),
             ]
         )
         files = {row["file"] for row in notes}

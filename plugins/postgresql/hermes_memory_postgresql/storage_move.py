@@ -23,6 +23,7 @@ from msgspec import structs
 from hermes_core import HermesHome
 from hermes_core.config import Config, load_config, override_config, set_value, unset_value
 from hermes_core.contract.values import Session, parse_outside_id
+from hermes_core.curated.history import PENDING
 from hermes_core.curated.rows import place_of
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.kit import write_atomic
@@ -314,8 +315,11 @@ class StorageMove:
                 conflict.remedy += "; nothing was moved"
                 raise conflict
 
-    def _take_views_along(self, source: SessionStore) -> None:
-        """Let the target know the views on this machine as the source does, so that none passes for an edit by hand."""
+    def _take_files_along(self, source: SessionStore) -> None:
+        """Let the target know the files on this machine as the source does.
+
+        Else a view would pass for an edit by hand, and no program would complete a change of a skill after a crash.
+        """
         old, new = (
             place_of(self._home, shared=bool(config.storage.url))
             for config in (self._config, self._target_config)
@@ -325,7 +329,14 @@ class StorageMove:
         # The target's name of this home has rows from an earlier move.
         columns = "file, bytes_hash, text_hash, text"
         copy = f"INSERT INTO note_views (place, {columns}) SELECT CAST(? AS TEXT), {columns} FROM note_views WHERE place = ?"
-        source.database.batch([("DELETE FROM note_views WHERE place = ?", (new,)), (copy, (new, old))])
+        pending = "UPDATE note_changes SET target = ? WHERE target = ?"
+        source.database.batch(
+            [
+                ("DELETE FROM note_views WHERE place = ?", (new,)),
+                (copy, (new, old)),
+                (pending, (f"{PENDING}{new}", f"{PENDING}{old}")),
+            ]
+        )
 
     def _mark_target(self, source: SessionStore, target: SessionStore, mark: StoreMark, label: str) -> None:
         """Mark the target, so that no program uses it before it is full.
@@ -361,7 +372,7 @@ class StorageMove:
                     "let it end; nothing was changed",
                 )
             if there is None:
-                self._take_views_along(source)
+                self._take_files_along(source)
                 write_mark(source.database, mark, guarded_tables(source))
 
     def _fill(

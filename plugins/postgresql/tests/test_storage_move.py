@@ -18,6 +18,7 @@ from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import load_config, set_value
 from hermes_core.curated.history import NoteVersion
+from hermes_core.curated.rows import place_of
 from hermes_core.errors import DatabaseUnavailable, MemoryConflict, StorageError
 from hermes_core.health import storage as health_storage
 from hermes_core.health.storage import storage_status
@@ -29,6 +30,7 @@ from hermes_core.sessions.records import StoredOpenTurn
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
 from hermes_core.storage.moved import StoreMark
+from hermes_memory_agent.skills.history import SkillHistory
 from hermes_memory_postgresql import storage_move
 from hermes_memory_postgresql.marks import write_mark
 from hermes_memory_postgresql.storage_move import StorageMove
@@ -356,6 +358,21 @@ def test_a_view_that_can_not_be_read_as_notes_is_named_before_anything_is_moved(
     assert move(hermes_home, url).switched
     with open_memory(hermes_home) as memory:
         assert memory.curated.entries("memory") == ("café",)
+
+
+def test_a_change_of_a_skill_that_a_crash_interrupted_can_be_completed_after_a_move(
+    hermes_home: HermesHome, url: str
+) -> None:
+    with opened(hermes_home) as db:
+        change = SkillHistory(db.database, "skills").begin(
+            "tea/SKILL.md", "write", "a", "b", "s1", "person", None
+        )
+    for to in (url, "files"):
+        move(hermes_home, to)
+        with opened(hermes_home) as db:
+            place = place_of(hermes_home, shared=db.database.shared)
+            history = SkillHistory(db.database, "skills", place)
+            assert [row["id"] for row in history.pending()] == [change]
 
 
 def test_a_home_without_views_is_moved_without_a_look_at_its_files(hermes_home: HermesHome, url: str) -> None:
