@@ -269,7 +269,7 @@ class NoteHistory:
         """
         if not self._database.exists:
             return None
-        with self._database.transaction():
+        with self._database.detecting_damage(), self._database.transaction():
             self._database.serialize(EVENTS)  # no change is stored between the two queries
             return self._chain.check(self._contents())
 

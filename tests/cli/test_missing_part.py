@@ -7,7 +7,6 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import importlib_metadata
@@ -21,7 +20,7 @@ from hermes_core.config import load_config, set_value
 from hermes_core.loader.discover import installed_entry_points
 from hermes_core.loader.parts import FILE_NAME, HomeParts, recorded_parts
 from hermes_core.storage.files import locked
-from hermes_memory_agent.skills.store import open_skills
+from hermes_memory_agent.skills.store import LOCK, open_skills
 
 Hermes = Callable[..., Result]
 
@@ -53,8 +52,8 @@ def used(hermes_home: HermesHome) -> HermesHome:
         memory.end_turn(bob, "I am Bob.", "Hello.")
         memory.change_memory("add", content="Bob likes tea.", session=bob)
         for owner, name in (("", "home-skill"), (USER, "user-skill")):
-            with closing(open_skills(hermes_home, memory.config, owner)) as store:
-                store.create(name, "work", SKILL.replace("NAME", name))
+            store = open_skills(hermes_home, memory.config, memory.sessions.database, owner)
+            store.create(name, "work", SKILL.replace("NAME", name))
     return hermes_home
 
 
@@ -173,9 +172,7 @@ def test_a_backup_holds_the_files_of_the_part_under_their_lock_and_names_it(
     assert reason in done.stderr
     with zipfile.ZipFile(tmp_path / "all.zip") as archive:
         names = archive.namelist()
-    assert {"home/skills/work/home-skill/SKILL.md", "home/skills/.journal.db", f"home/{FILE_NAME}"} <= {
-        *names
-    }
+    assert {"home/skills/work/home-skill/SKILL.md", f"home/{FILE_NAME}"} <= {*names}
     assert any(name.endswith("/skills/work/user-skill/SKILL.md") for name in names)
     assert files_of(*folders) == before
 
@@ -188,7 +185,7 @@ def test_a_backup_waits_for_a_change_of_the_part(
 
     del reason
     monkeypatch.setattr(backup, "locked", lambda path: locked(path, 0.05))
-    with locked(used.skills / ".journal.db"), pytest.raises(LockTimeout):
+    with locked(used.skills / LOCK), pytest.raises(LockTimeout):
         backup.make_backup(used, tmp_path / "all.zip")
 
 
@@ -229,7 +226,7 @@ def test_a_store_that_can_not_be_opened_counts_as_missing(
 ) -> None:
     monkeypatch.setitem(sys.modules, "hermes_memory_agent.skills.part", None)
     before = files_of(*folders)
-    for words in (("verify",), ("export", tmp_path / "all.zip"), ("forget", USER, "--yes"), ("doctor",)):
+    for words in (("export", tmp_path / "all.zip"), ("forget", USER, "--yes"), ("doctor",)):
         done = hermes(*words, code=3)
         assert f"{FACT}, whose extension 'agent' failed" in done.stdout + done.stderr
     assert files_of(*folders) == before
@@ -247,14 +244,13 @@ def test_with_the_extension_again_the_user_is_forgotten_whole(hermes: Hermes, us
     assert "user" not in hermes("verify").stdout
 
 
-def test_verify_names_the_part_that_it_can_not_check(
-    hermes: Hermes, used: HermesHome, folders: tuple[Path, Path], reason: str
-) -> None:
-    before = files_of(*folders)
-    done = hermes("verify", "--json", code=3)
-    assert f"not checked: {FACT}, {reason}" in done.stderr
-    assert "skills" not in [record["record"] for record in json.loads(done.stdout)]
-    assert files_of(*folders) == before
+def test_verify_checks_what_is_recorded_of_the_part(hermes: Hermes, used: HermesHome, reason: str) -> None:
+    del reason
+    (record,) = json.loads(hermes("verify", "--json").stdout)
+    assert (record["events"], record["faults"]) == (4, [])
+    with open_memory(used) as memory:
+        memory.sessions.database.execute("UPDATE note_changes SET action = 'patch' WHERE target = 'skill'")
+    assert "create of skills/work/home-skill/SKILL.md" in hermes("verify", code=1).stderr
 
 
 @pytest.mark.sqlite_only("a move names both engines itself")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sqlite3
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
 
 from hermes_core import HermesHome, open_memory
 from hermes_core.cli import review
-from hermes_core.config import load_config, set_value
+from hermes_core.config import load_config
 from hermes_core.contract.values import Session
 from hermes_core.curated.edits import Operation
 from hermes_core.memory import Memory
@@ -166,40 +162,6 @@ def test_notes_of_a_user_are_reviewed_by_name(
     assert PAGE not in prompt(hermes_home)
 
 
-@pytest.mark.parametrize("fault", ["damaged", "newer", "deleted", "emptied"])
-def test_an_unusable_file_of_origins_is_rebuilt_and_all_notes_wait(
-    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome, fault: str
-) -> None:
-    hermes("memory", "add", "Likes tea")
-    note(memory, PAGE)
-    path = hermes_home.memories / "origins.json"
-    if fault == "deleted":
-        path.unlink()
-    else:
-        path.write_text(
-            {"damaged": "{", "emptied": "", "newer": json.dumps({"version": 99, "entries": {}})}[fault]
-        )
-    assert "can't be used" in hermes("review", code=1).stderr or fault in ("deleted", "emptied")
-    assert "Likes tea" not in prompt(hermes_home)
-    assert PAGE not in prompt(hermes_home)
-    done = data("review", "--rebuild")
-    assert [one["entry"] for one in done["waiting"]] == ["Likes tea", PAGE]
-    hermes("review", "--accept-all")
-    assert "Likes tea" in prompt(hermes_home)
-    assert hermes("memory", "status").exit_code == 0
-
-
-def test_accepted_imports_do_not_accept_a_lost_file_of_origins(
-    hermes: Any, memory: Memory, hermes_home: HermesHome
-) -> None:
-    set_value(hermes_home, "memory.accepted_origins", ["import"])
-    note(memory, PAGE)
-    (hermes_home.memories / "origins.json").write_text("{")
-    assert PAGE not in prompt(hermes_home)
-    hermes("review", "--rebuild")
-    assert PAGE not in prompt(hermes_home)
-
-
 def test_each_decision_is_in_the_record(
     hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
 ) -> None:
@@ -207,8 +169,8 @@ def test_each_decision_is_in_the_record(
     note(memory, "The pool opens at 7")
     first, second = (one["handle"] for one in data("review")["waiting"])
     hermes("review", "--accept", first, "--reject", second)
-    with contextlib.closing(sqlite3.connect(hermes_home.journal_db)) as connection:
-        kinds = [row[0] for row in connection.execute("SELECT kind FROM events ORDER BY id")]
+    rows = memory.sessions.database.execute("SELECT kind FROM note_events ORDER BY id")
+    kinds = [row["kind"] for row in rows]
     assert sorted(kinds[-3:]) == ["confirm", "reject", "remove"]
     hermes("verify")
 
@@ -219,20 +181,20 @@ SKILL = "---\nname: deploy\ndescription: Deploy the site\n---\nRun make deploy.\
 def test_skills_are_confirmed_by_their_exact_text(
     hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
 ) -> None:
-    with closing(open_skills(hermes_home, memory.config)) as skills:
-        skills.create("deploy", "ops", SKILL, origin="web")
-        assert "ops/deploy" not in skills.index()
-        (waiting,) = data("review")["skills"]
-        assert (waiting["name"], waiting["origin"], waiting["text"]) == ("deploy", "web", SKILL)
-        assert "Run make deploy." in hermes("review").stdout
-        skills.patch("deploy", "make deploy", "make all", origin="web")
-        hermes("review", "--accept", waiting["handle"], code=1)
-        assert "ops/deploy" not in skills.index()
-        hermes("review", "--accept-all")
-        assert "ops/deploy" in skills.index()
-        skills.patch("deploy", "make all", "make site", origin="web")
-        hermes("review", "--reject", data("review")["skills"][0]["handle"])
-        assert skills.skills() == []
+    skills = open_skills(hermes_home, memory.config, memory.sessions.database)
+    skills.create("deploy", "ops", SKILL, origin="web")
+    assert "ops/deploy" not in skills.index()
+    (waiting,) = data("review")["skills"]
+    assert (waiting["name"], waiting["origin"], waiting["text"]) == ("deploy", "web", SKILL)
+    assert "Run make deploy." in hermes("review").stdout
+    skills.patch("deploy", "make deploy", "make all", origin="web")
+    hermes("review", "--accept", waiting["handle"], code=1)
+    assert "ops/deploy" not in skills.index()
+    hermes("review", "--accept-all")
+    assert "ops/deploy" in skills.index()
+    skills.patch("deploy", "make all", "make site", origin="web")
+    hermes("review", "--reject", data("review")["skills"][0]["handle"])
+    assert skills.skills() == []
 
 
 def test_an_origin_is_accepted_always_without_a_terminal(hermes: Any, data: Any, memory: Memory) -> None:
@@ -240,19 +202,3 @@ def test_an_origin_is_accepted_always_without_a_terminal(hermes: Any, data: Any,
     note(memory, "Imported", "import")
     done = data("review", "--always", "web")
     assert (done["accepted_origins"], [one["entry"] for one in done["waiting"]]) == (["web"], ["Imported"])
-
-
-def test_a_damaged_file_of_skills_origins_is_made_anew_and_the_skills_wait(
-    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
-) -> None:
-    with closing(open_skills(hermes_home, memory.config)) as skills:
-        skills.create("deploy", "ops", SKILL)
-        assert "ops/deploy" in skills.index()
-        skills.origins.path.write_text("{")
-        assert "ops/deploy" not in skills.index()
-        hermes("review", code=1)
-        hermes("review", "--rebuild")
-        assert [one["name"] for one in data("review")["skills"]] == ["deploy"]
-        assert "hermes-memory review" in hermes("doctor", code=None).stdout
-        hermes("review", "--accept-all")
-        assert "ops/deploy" in skills.index()

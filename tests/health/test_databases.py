@@ -10,11 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes_core.config import Config
 from hermes_core.health.databases import databases, examine_databases, rescue, unusable
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
-from hermes_core.loader.parts import HomeParts
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.sqlite import Database
@@ -81,14 +79,10 @@ def test_a_damaged_file_is_named_with_the_rescue_and_left_alone(stored: HermesHo
 
 @posix
 @pytest.mark.parametrize("moved", [False, True], ids=["damaged", "moved away"])
-@pytest.mark.parametrize("name", ["journal.db", ".journal.db", "outbox.db"])
+@pytest.mark.parametrize("name", ["outbox.db"])
 def test_what_is_advised_takes_the_log_along_and_all_is_well_after_it(
     hermes_home: HermesHome, name: str, moved: bool
 ) -> None:
-    if name == ".journal.db":  # of the skills, once the home has some
-        hermes_home.skills.mkdir(parents=True)
-        (hermes_home.skills / name).touch()
-        HomeParts(hermes_home, Config()).record()
     (path,) = (one for one in databases(hermes_home) if one.name == name)
     path.parent.mkdir(parents=True, exist_ok=True)
     for part in (name, f"{name}-wal"):

@@ -341,7 +341,7 @@ class Careless:
         yield from (
             HomePart("pots", "pot", (pattern,), "teapot:Pots") for pattern in ("", "/etc", "../*", "a/..")
         )
-        yield HomePart("pots", "pot", ("pots",), "teapot:Pots", journal="../state.db")
+        yield HomePart("pots", "pot", ("pots",), "teapot:Pots", lock="../state.db")
 
     @hookimpl
     def examine(self) -> list[Any]:
@@ -376,8 +376,8 @@ def test_a_part_outside_of_the_home_is_left_out(careless: Extensions) -> None:
         (HomePart("pots", "pot", ("/etc",), "t:P"), "its pattern '/etc' is not"),
         (HomePart("pots", "pot", ("a/../../*",), "t:P"), "its pattern 'a/../../*' is not"),
         (
-            HomePart("pots", "pot", ("pots",), "t:P", journal="../state.db"),
-            "its journal '../state.db' is not",
+            HomePart("pots", "pot", ("pots",), "t:P", lock="../state.db"),
+            "its lock '../state.db' is not",
         ),
     ],
 )

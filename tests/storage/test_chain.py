@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from hermes_core.curated.tables import NOTE_TABLES
 from hermes_core.storage.chain import EventChain, text_digest
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.sqlite import Database, create_tables
 
 LIMIT = 4
 
 
-def create(connection: object) -> None:
-    connection.execute("CREATE TABLE changes (id INTEGER PRIMARY KEY) STRICT")  # type: ignore[attr-defined]
-
-
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = Database(tmp_path / "x.db", [("changes", create), ("chain", EventChain.create)])
+    opened = Database(tmp_path / "x.db", [("notes", partial(create_tables, tables=NOTE_TABLES))])
     yield opened
     opened.close()
 
@@ -46,14 +44,14 @@ def test_a_record_that_nobody_changed_is_whole(chain: EventChain) -> None:
 @pytest.mark.parametrize(
     ("sql", "fault"),
     [
-        ("UPDATE events SET at = 5.0 WHERE id = 3", "event 3 "),
-        ("UPDATE events SET kind = 'remove' WHERE id = 3", "event 3 "),
-        ("UPDATE events SET change = 1 WHERE id = 3", "event 3 "),
-        ("UPDATE events SET subject = 'USER.md' WHERE id = 3", "event 3 "),
-        ("UPDATE events SET details = replace(details, 'content', 'contents') WHERE id = 3", "event 3 "),
-        ("UPDATE events SET digest = hash WHERE id = 3", "event 3 "),
-        ("DELETE FROM events WHERE id = 2", "event 3 "),
-        ("DELETE FROM events WHERE id = 4", "change 3 "),
+        ("UPDATE note_events SET at = 5.0 WHERE id = 3", "event 3 "),
+        ("UPDATE note_events SET kind = 'remove' WHERE id = 3", "event 3 "),
+        ("UPDATE note_events SET change = 1 WHERE id = 3", "event 3 "),
+        ("UPDATE note_events SET subject = 'USER.md' WHERE id = 3", "event 3 "),
+        ("UPDATE note_events SET details = replace(details, 'content', 'contents') WHERE id = 3", "event 3 "),
+        ("UPDATE note_events SET digest = hash WHERE id = 3", "event 3 "),
+        ("DELETE FROM note_events WHERE id = 2", "event 3 "),
+        ("DELETE FROM note_events WHERE id = 4", "change 3 "),
     ],
 )
 def test_a_changed_event_is_named(chain: EventChain, database: Database, sql: str, fault: str) -> None:
@@ -85,20 +83,9 @@ def test_erased_events_hold_nothing_and_leave_the_record_whole(chain: EventChain
     assert [event.subject for event in chain.events()] == ["", "", "", "", "USER.md"]
 
 
-def test_changes_before_the_record_are_counted_and_not_checked(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    old = Database(path, [("changes", create)])
-    old.execute("INSERT INTO changes (id) VALUES (7)")
-    old.close()
-    upgraded = Database(path, [("changes", create), ("chain", EventChain.create)])
-    report = EventChain(upgraded, LIMIT).check({7: "x"})
-    assert (report.unchained, report.faults) == (1, ())
-    upgraded.close()
-
-
 def test_an_accepted_record_is_checked_from_there_on(chain: EventChain, database: Database) -> None:
     contents = fill(chain)
-    database.execute("UPDATE events SET kind = 'remove' WHERE id = 3")
+    database.execute("UPDATE note_events SET kind = 'remove' WHERE id = 3")
     chain.accept(3)
     assert chain.check(contents).faults == ()
     chain.append("add", "MEMORY.md", {"content": "x"}, 4)

@@ -400,7 +400,7 @@ def test_a_merged_entry_keeps_the_lowest_origin_until_a_person_agrees(
         text = answer([("The pool opens at 7 daily", [1]), ("The museum opens at 9 and costs 5", [2, 3])])
         proposal = read_proposal("memory", store.entries("memory"), text)
         accept(store, proposal, session, by_person=by_person)
-        waiting = [note.entry for note in store.waiting_notes()]
+        waiting = [note.entry for note in store.read().waiting_notes()]
         assert waiting == ([] if by_person else list(store.entries("memory")))
 
 
@@ -410,5 +410,5 @@ def test_a_curation_without_low_origins_is_the_agents(hermes_home: HermesHome) -
         store.add("memory", "The pool opens at 7")
         proposal = read_proposal("memory", store.entries("memory"), answer([("Pool: opens at 7", [1])]))
         accept(store, proposal, session)
-        assert store.waiting_notes() == []
-        assert [store.origins.read().of(entry).origin for entry in store.entries("memory")] == ["assistant"]
+        assert store.read().waiting_notes() == []
+        assert [note.origin.origin for note in store.read().files["memory"].notes] == ["assistant"]

@@ -6,6 +6,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +18,7 @@ from hermes_core.storage.files import locked
 from hermes_memory_agent import Agent, ModelSettings, OpenAIModel, Tool
 from hermes_memory_agent.cancel import Cancel, Cancelled
 from hermes_memory_agent.configured import summariser
+from hermes_memory_agent.skills.store import LOCK
 from hermes_memory_testing.fakes import REMEMBER_TOOL
 from hermes_memory_testing.model_server import ModelServer, Reply
 
@@ -169,23 +172,23 @@ def test_in_a_compression_that_waits_for_the_provider(
     assert stage.memory.sessions.meta.system_prompt(agent.session.id) == agent.prompt
 
 
-@pytest.mark.sqlite_only("a lock file")
-def test_in_the_memory_tool_while_another_process_holds_the_file(
+def test_in_the_tool_of_skills_while_another_process_changes_one(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    called, call_tool = threading.Event(), stage.memory.call_tool
+    waits = threading.Event()
 
-    def call(*given: Any) -> str:
-        called.set()
-        return call_tool(*given)
+    def wait(path: Path) -> AbstractContextManager[None]:
+        waits.set()
+        return locked(path)
 
-    monkeypatch.setattr(stage.memory, "call_tool", call)
+    monkeypatch.setattr("hermes_memory_agent.skills.store.locked", wait)
     agent = stage.agent()
-    stage.script(Reply(calls=[("memory", {"action": "add", "target": "memory", "content": "Tea, no milk."})]))
+    skill = {"action": "create", "name": "tea", "content": "---\nname: tea\ndescription: d\n---\nBoil."}
+    stage.script(Reply(calls=[("skill_manage", skill)]))
 
-    with locked(stage.memory.home.memory_md):
-        assert interrupted(agent, lambda: called.wait(60)).outcome == "interrupted"
-    assert stage.memory.curated.entries("memory") == ()
+    with locked(stage.memory.home.skills / LOCK):
+        assert interrupted(agent, lambda: waits.wait(60)).outcome == "interrupted"
+    assert not list(stage.memory.home.skills.rglob("SKILL.md"))
     assert len(stage.server.requests) == 1
 
 

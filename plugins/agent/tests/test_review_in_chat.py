@@ -37,7 +37,7 @@ def chat(*lines: str) -> Result:
 
 def waiting(home: HermesHome) -> list[str]:
     with open_memory(home) as memory:
-        return [note.entry for note in memory.curated.waiting_notes()]
+        return [note.entry for note in memory.curated.read().waiting_notes()]
 
 
 def test_a_note_that_waits_is_named_once(home: HermesHome) -> None:
