@@ -8,6 +8,8 @@ import logging
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,23 @@ from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.contract.values import MemoryWrite, Session, ToolCall
-from hermes_core.curated.store import Notes
+from hermes_core.curated.store import NoteHooks, Notes
+from hermes_core.curated.stored import StoredNotes
 from hermes_core.curated.tool import call_memory_tool
-from hermes_core.errors import BackendRefused, DatabaseUnavailable, HermesError, MemoryConflict, SkillError
+from hermes_core.errors import (
+    BackendRefused,
+    DatabaseUnavailable,
+    HermesError,
+    MemoryConflict,
+    OutboxError,
+    SkillError,
+)
 from hermes_core.kit import ToolBox, tool
 from hermes_core.logs import LogFile, RedactingFilter, logging_to
 from hermes_core.safety.redact import redact_errors
+from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.tool import SessionSearchTool
+from hermes_core.storage.engine import Engine
 from hermes_memory_agent.skills.store import SkillStore
 from hermes_memory_agent.skills.tool import SkillTools
 from hermes_memory_agent.tools import error as tool_error
@@ -173,33 +185,40 @@ def test_a_dead_letter_holds_and_prints_no_secret(hermes_home: HermesHome) -> No
         assert_redacted(result.stdout)
 
 
+@pytest.fixture
+def database(hermes_home: HermesHome) -> Iterator[Engine]:
+    with closing(SessionStore(hermes_home.state_db)) as sessions:
+        yield sessions.database
+
+
 def failing(*_arguments: object, **_named: object) -> Any:
     raise DatabaseUnavailable(ANSWER, ANSWER)
 
 
-def test_no_answer_of_a_tool_holds_a_secret(hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Notes(hermes_home)
+def test_no_answer_of_a_tool_holds_a_secret(
+    hermes_home: HermesHome, database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Notes(hermes_home, database)
     monkeypatch.setattr(store, "write", failing)
     add = {"action": "add", "target": "user", "content": "Mel"}
     assert_redacted(call_memory_tool(store, add, SESSION))
     assert_redacted(SessionSearchTool(failing).call({"query": "x"}, SESSION))
-    skills = SkillStore(hermes_home.skills)
+    skills = SkillStore(hermes_home.skills, database)
     monkeypatch.setattr(skills, "skills", failing)
     assert_redacted(SkillTools(skills).call("skill_view", {}, SESSION))
-    skills.close()
     assert_redacted(tool_error(ANSWER, "try again"))
 
 
-def test_a_refused_mirror_and_a_refused_suppressed_write_hold_no_secret(hermes_home: HermesHome) -> None:
+def test_a_refused_mirror_and_a_refused_suppressed_write_hold_no_secret(
+    hermes_home: HermesHome, database: Engine
+) -> None:
     def refuse(write: MemoryWrite, session: Session) -> None:
-        raise DatabaseUnavailable(ANSWER, ANSWER)
+        raise OutboxError(ANSWER, ANSWER)
 
-    store = Notes(hermes_home, on_write=refuse)
+    store = Notes(hermes_home, database, hooks=NoteHooks(on_write=refuse))
     assert_redacted(store.add("user", "Mel")["warning"])
-    store.close()
-    suppressed = Notes(hermes_home, on_write=refuse, suppresses=lambda target: True)
-    assert_redacted(suppressed.add("user", "Mel"))
-    suppressed.close()
+    hooks = NoteHooks(on_write=refuse, suppresses=lambda target: True)
+    assert_redacted(Notes(hermes_home, database, hooks=hooks).add("user", "Mel"))
 
 
 def test_the_tools_of_a_provider_redact_what_its_backend_says() -> None:
@@ -219,12 +238,13 @@ def test_no_answer_of_the_mcp_server_holds_a_secret(
         tools = ToolSet(memory, memory.local_session)
         assert_redacted(tools.call("notes_find", {}))
         assert_redacted(tools.call("recall", {"query": "Where do we deploy?"}))
-        conflict = MemoryConflict(ANSWER, ANSWER)
-        monkeypatch.setattr(Notes, "problems", lambda self: {"user": conflict, "memory": conflict})
+        stored = memory.curated.read()
+        stored.problems = dict.fromkeys(stored.files, MemoryConflict(ANSWER, ANSWER))
+        monkeypatch.setattr(Notes, "read", lambda self: stored)
         for uri in tools.resources():
             assert_redacted(tools.read_resource(uri))
-        monkeypatch.setattr(Notes, "entries", failing)
-        assert_redacted(shown_entries(memory.curated, "user"))
+        monkeypatch.setattr(StoredNotes, "entries", failing)
+        assert_redacted(shown_entries(stored, "user"))
         assert_redacted(MemoryFiles(memory, SESSION).call({"command": "view", "path": "/memories/USER.md"}))
 
 

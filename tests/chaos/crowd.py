@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -18,6 +19,7 @@ from hermes_core.safety.scan import first_threat
 from hermes_memory_agent.skills.store import open_skills
 from tests.chaos.faults import Action, Fault
 from tests.chaos.writers import FAST, add_filer, deliver, require, skill_text
+from tests.outbox_of import sessions_of
 
 Say = Callable[[str], None]
 
@@ -56,10 +58,9 @@ def _write_once(memory: Memory, session: Session, text: str, say: Say) -> None:
 
 def write_skill(home: HermesHome, name: str, say: Say) -> None:
     """Write a skill of this name."""
-    store = open_skills(home, load_config(home))
-    store.create(name, "work", skill_text(name))
+    with contextlib.closing(sessions_of(home)) as sessions:
+        open_skills(home, load_config(home), sessions.database).create(name, "work", skill_text(name))
     say(f"skill {name}")
-    store.close()
 
 
 def run(home: HermesHome, name: str, threads: int, rounds: int, say: Say) -> None:
@@ -98,9 +99,8 @@ def losses(home: HermesHome, acknowledged: list[str]) -> list[str]:
             ]
             assert len(stored) == len(set(stored))
             facts |= {f"message {session} {text}" for text in stored}
-        store = open_skills(home, load_config(home))
+        store = open_skills(home, load_config(home), memory.sessions.database)
         facts |= {f"skill {skill.name}" for skill in store.skills()}
-        store.close()
     return sorted(set(acknowledged) - facts)
 
 

@@ -22,6 +22,7 @@ from hermes_core.config import load_config
 from hermes_core.safety.scan import first_threat
 from hermes_memory_agent.skills.store import open_skills
 from tests.chaos.writers import FAST, add_filer, require, skill_text
+from tests.outbox_of import sessions_of
 
 SAMPLES = 40
 MIN_SAMPLES = 4
@@ -102,8 +103,8 @@ def other_thread(memory: Memory, number: int) -> None:
 
 def use_skills(home: HermesHome, number: int) -> None:
     """Write a skill and delete it."""
-    store = open_skills(home, load_config(home))
-    with contextlib.closing(store):
+    with contextlib.closing(sessions_of(home)) as sessions:
+        store = open_skills(home, load_config(home), sessions.database)
         store.create(f"skill-{number}", "work", skill_text(f"skill-{number}"))
         store.delete(f"skill-{number}")
 

@@ -37,6 +37,7 @@ from hermes_memory_foreign.plugin_folders import plugin_records, recover
 from plugins.openclaw.tests.openclaw_trees import WORKSPACE
 from tests.conftest import LOCKBOX
 from tests.e2e.conftest import FILER
+from tests.outbox_of import sessions_of
 
 Facts = frozenset[str]
 Step = Callable[[Any], object]
@@ -306,11 +307,8 @@ class Skills(Writer):
 
     @contextlib.contextmanager
     def open(self, home: HermesHome) -> Iterator[SkillStore]:
-        store = open_skills(home, load_config(home))
-        try:
-            yield store
-        finally:
-            store.close()
+        with contextlib.closing(sessions_of(home)) as sessions:
+            yield open_skills(home, load_config(home), sessions.database)
 
     def state(self, home: HermesHome) -> Facts:
         with self.open(home) as store:

@@ -300,7 +300,8 @@ SKILL = "---\nname: tea\ndescription: How we make tea.\n---\nBoil the water {num
 
 
 def test_changes_of_skills_are_in_the_timeline_between_those_of_notes(hermes_home: HermesHome) -> None:
-    with open_memory(hermes_home) as memory, closing(open_skills(hermes_home, memory.config, "")) as skills:
+    with open_memory(hermes_home) as memory:
+        skills = open_skills(hermes_home, memory.config, memory.sessions.database)
         skills.create("tea", "kitchen", SKILL.format(number=0), session_id="s")
         for number in range(40):
             memory.curated.reset("memory")
