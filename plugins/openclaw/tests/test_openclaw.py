@@ -321,7 +321,7 @@ def test_the_home_is_zipped_first_unless_told_otherwise(source: Path, hermes_hom
     assert backup.stat().st_mode & 0o777 == 0o600
     with zipfile.ZipFile(backup) as archive:
         assert archive.read("memories/USER.md") == b"Likes tea"
-        assert {".env", "state.db", "memories/journal.db"} <= set(archive.namelist())
+        assert {".env", "state.db"} <= set(archive.namelist())
         assert not [name for name in archive.namelist() if name.startswith("migration")]
     write(source, {"workspace/memory/2026-03-01.md": "- New\n"})
     assert not (Path(migrate("--no-backup")["output_dir"]) / "home.zip").exists()
