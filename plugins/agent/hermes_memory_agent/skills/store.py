@@ -502,25 +502,26 @@ class SkillStore:
 
     def _origins(self, files: Sequence[_SkillFile], unusable: list[tuple[Path, str]]) -> list[NoteOrigin]:
         """Return the origin of each text. If a database can't be read, which is added to `unusable`, it is unknown."""
-        tables: dict[Path, Mapping[str, NoteOrigin] | None] = {}
-        here: Mapping[str, NoteOrigin] = {}
+        known: dict[Path, Mapping[str, NoteOrigin]] = {}
+        unread: set[Path] = set()
         for root in dict.fromkeys((self._root, *(file.root for file in files))):
+            # What a person confirmed here counts for the skills of another home too.
+            here = known.get(self._root, {})
+            known[root] = {key: one for key, one in here.items() if one.confirmed}
             try:
                 if root == self._root:
-                    here = tables[root] = self._history.origins(file.text for file in files)
-                    continue
-                others = _origins_beside(root, [file.text for file in files if file.root == root])
-                confirmed = {key: known for key, known in here.items() if known.confirmed}
-                tables[root] = {**others, **confirmed}
+                    known[root] = self._history.origins(file.text for file in files)
+                else:
+                    beside = _origins_beside(root, [file.text for file in files if file.root == root])
+                    known[root] = {**beside, **known[root]}
             except HermesError as exc:
-                tables[root] = None
+                unread.add(root)
                 unusable.append((root, f"nobody knows where its skills come from, so they wait: {exc}"))
         origins = []
         for file in files:
-            table = tables[file.root]
             is_lost = file.root == self._root and self._lost_at and _changed_at(file.path) < self._lost_at
-            default = UNKNOWN if table is None or is_lost else PERSON
-            origins.append((table or {}).get(entry_hash(file.text), default))
+            default = UNKNOWN if is_lost or file.root in unread else PERSON
+            origins.append(known[file.root].get(entry_hash(file.text), default))
         return origins
 
     def _files(self, unusable: list[tuple[Path, str]]) -> Iterator[tuple[Path, Path]]:

@@ -11,6 +11,7 @@ import pytest
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
 from hermes_memory_agent.skills.store import SkillStore
+from hermes_memory_postgresql.engine import PostgresEngine
 
 
 def skill(name: str = "deploy", description: str = "Deploy the site.", **fields: str) -> str:
@@ -24,10 +25,15 @@ def write(folder: Path, text: str) -> None:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Engine]:
-    """The database of the home."""
-    with closing(SessionStore(tmp_path / "state.db")) as sessions:
-        yield sessions.database
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """The database of the home, which is a file or, for tests that ask for it, on a server."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        with closing(SessionStore(tmp_path / "state.db")) as sessions:
+            yield sessions.database
+        return
+    url, schema = request.getfixturevalue("postgres_url"), request.getfixturevalue("postgres_schema")
+    with closing(PostgresEngine(url, schema=schema)) as engine:
+        yield engine
 
 
 @pytest.fixture
