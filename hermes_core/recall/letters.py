@@ -74,6 +74,13 @@ _FINAL_HEH, _AND_THE = re.compile("ه$"), re.compile("^[وف]ال(?=...)")
 # longer text is no word.
 _MAX_STEMMED_CHARS = 40
 
+# All endings of words that the rules for English change. Those rules take 20 us a word, and half of the words of a text
+# have no such ending.
+_ENGLISH_ENDINGS = (
+    *("s", "ed", "ing", "y", "e", "al", "ful", "ll", "er", "or", "ic", "ant", "ent", "ion", "ism"),
+    *("ogist", "li", "ogi", "iti", "nci"),
+)
+
 _PARTS = re.compile("[\u0621-\u06ff]+(?:\u200c[\u0621-\u06ff]+)+")
 _PAIR = re.compile("(?<![\u0621-\u06ff])([\u0621-\u06ff]+)(?= ([\u0621-\u06ff]+))")
 
@@ -123,8 +130,9 @@ def english_stem(word: str) -> str:
     >>> english_stem("databases"), english_stem("b2s")
     ('databas', 'b2s')
     """
-    is_word = word.isalpha() and 2 < len(word) <= _MAX_STEMMED_CHARS
-    return _stem("English", word) if is_word else word
+    if word.endswith(_ENGLISH_ENDINGS) and word.isalpha() and 2 < len(word) <= _MAX_STEMMED_CHARS:
+        return _stem("English", word)
+    return word
 
 
 def hebrew_forms(word: str) -> tuple[str, ...]:

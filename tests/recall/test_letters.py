@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import random
+import re
 import sys
 import threading
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes_core.recall.letters import _stem, hebrew_forms, stem_words
+from hermes_core.recall.letters import _stem, english_stem, hebrew_forms, stem_words
 from hermes_core.recall.tokens import fold, index_text, words
 
 
@@ -49,6 +52,15 @@ def test_a_stem_is_cut_only_where_the_script_tells_the_language() -> None:
     assert stem_words("साइकिलें। كتابي۔") == "साइकिल। كتاب۔"
     assert stem_words("والكتاب فالكتاب والد") == stem_words("كتاب كتاب والد")
     assert stem_words("сервера" * 6) == "сервера" * 6
+
+
+def test_no_other_ending_of_an_english_word_is_changed() -> None:
+    chance = random.Random(1)
+    letters = "abcdefghijklmnopqrstuvwxyzaeiouy"
+    words = {"".join(chance.choices(letters, k=chance.randrange(3, 10))) for _ in range(20_000)}
+    for path in (Path(__file__).parents[2] / "docs").rglob("*.md"):
+        words |= set(re.findall("[a-z]{3,40}", path.read_text(encoding="utf-8").lower()))
+    assert [word for word in words if english_stem(word) != _stem.__wrapped__("English", word)] == []
 
 
 def test_words_are_cut_alike_on_many_threads_at_once() -> None:
