@@ -25,7 +25,6 @@ from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import Reading, current_reading, in_scope, lowest, may_command
 from hermes_core.sessions.records import (
     SYSTEM_ROLES,
-    AppendedTurn,
     Content,
     epoch_seconds,
     in_text,
@@ -331,8 +330,7 @@ class MemoryTurns(MemorySessions):
             # Another program may have stored a turn of this session since its last number was read.
             return row if number == turn.number else with_turn_number(row, number)
 
-        stored: list[AppendedTurn] = []
-        self.sessions.append_turn(
+        stored = self.sessions.append_turn(
             session.id,
             messages,
             turn.id,
@@ -341,17 +339,15 @@ class MemoryTurns(MemorySessions):
             # Or the provider would not be notified of the end of what follows the first end.
             reopen=True,
             further=statements_of,
-            then=stored.append,
         )
-        (appended,) = stored
-        if appended.results is not None and all(appended.results[: len(puts)]):
+        if stored.results is not None and all(stored.results[: len(puts)]):
             self.problem_log.failures.pop("outbox", None)
             for provider in puts:
                 self.manager.outbox.on_row(provider)
         elif row is not None:  # the turn or its row was stored before, or the outbox is full
-            row = numbered(row, appended.number)
+            row = numbered(row, stored.number)
             self.problem_log.enqueue(partial(self.manager.writes.put, session, row))
-        return dataclasses.replace(turn, number=appended.number)
+        return dataclasses.replace(turn, number=stored.number)
 
     def _lower_notes(self, session: Session, messages: Sequence[Mapping[str, Any]], begun: BegunTurn) -> None:
         """Lower the origin of notes of a turn if the model had read more before it wrote them than was known then."""

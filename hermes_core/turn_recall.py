@@ -32,10 +32,10 @@ from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import (
     MAX_ITEMS,
     MAX_REASON_CHARS,
+    MAX_TEXT_CHARS,
     RecalledItem,
     RecalledSource,
     TurnRecord,
-    clipped_item,
 )
 from hermes_core.tracing import Span
 
@@ -484,17 +484,7 @@ def recall_record(
         ]
         sources.append(_source_of(NOTES_LABEL, items))
     if past.items:
-        items = [
-            RecalledItem(
-                tokens=count_tokens(item.text),
-                score=item.score,
-                origin=item.origin,
-                session_id=item.session_id,
-                message_id=item.message_id,
-                span=item.span,
-            )
-            for item in past.items
-        ]
+        items = [_recalled(item, origin=item.origin, span=item.span) for item in past.items]
         sources.append(_source_of("sessions", items))
     return TurnRecord(
         _prompt_tokens(prompt),
@@ -515,32 +505,40 @@ def _provider_source(before: RecallPart, after: RecallPart) -> RecalledSource:
     """Return the source of a provider, with the items that were left out because the model saw them already."""
     if before.recall.text.strip():
         text = before.recall.text
-        items = [clipped_item(text, count_tokens(text), origin="provider")]
+        items = [RecalledItem(text[:MAX_TEXT_CHARS], count_tokens(text), origin="provider")]
     else:
         kept = {id(item) for item in after.recall.items}
         items = [
-            clipped_item(
-                item.text,
-                count_tokens(item.text),
-                score=item.score,
+            _recalled(
+                item,
+                text=item.text[:MAX_TEXT_CHARS],
                 origin=item.origin or "provider",
-                session_id=item.session_id,
-                message_id=item.message_id,
                 repeated=id(item) not in kept,
             )
             for item in before.recall.items
         ]
-    return msgspec.structs.replace(
-        _source_of(before.provider, items),
+    return _source_of(
+        before.provider,
+        items,
         outcome=before.outcome,
         reason=before.reason[:MAX_REASON_CHARS],
         elapsed_ms=round(before.elapsed_ms, 3),
     )
 
 
-def _source_of(name: str, items: Sequence[RecalledItem]) -> RecalledSource:
+def _recalled(item: RecallItem, **fields: Any) -> RecalledItem:
+    return RecalledItem(
+        tokens=count_tokens(item.text),
+        score=item.score,
+        session_id=item.session_id,
+        message_id=item.message_id,
+        **fields,
+    )
+
+
+def _source_of(name: str, items: Sequence[RecalledItem], **fields: Any) -> RecalledSource:
     tokens = sum(item.tokens for item in items if not item.repeated)
-    return RecalledSource(name, tokens=tokens, items=tuple(items[:MAX_ITEMS]), count=len(items))
+    return RecalledSource(name, tokens=tokens, items=tuple(items[:MAX_ITEMS]), count=len(items), **fields)
 
 
 def _note_line(note: DataNote) -> str:

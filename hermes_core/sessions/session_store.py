@@ -566,12 +566,10 @@ class SessionStore:
         at: float | None = None,
         reopen: bool = False,
         further: Sequence[Statement] | Callable[[int], Sequence[Statement]] = (),
-        then: Callable[[AppendedTurn], object] = lambda _turn: None,
-    ) -> list[int]:
-        """Store a completed turn with its messages in one transaction; return the ids of the messages.
+    ) -> AppendedTurn:
+        """Store a completed turn with its messages in one transaction, and return it as stored.
 
-        If a turn with this id is stored already, change nothing and return the ids of its messages, so that an import
-        may run twice.
+        If a turn with this id is stored already, change nothing and return that turn, so that an import may run twice.
 
         Args:
             session_id: Id of the session.
@@ -585,7 +583,6 @@ class SessionStore:
             reopen: True to mark the session as open again, if it has ended.
             further: Statements to run in the same transaction after the turn is stored, if it is a new one; or a function
                 that makes them from the turn's number, while other writers wait.
-            then: Function that gets what was stored, after the commit.
 
         Raises:
             SessionError: the turn has no messages, was rewound (wholly or in part), or belongs to another session.
@@ -604,8 +601,7 @@ class SessionStore:
         )
         stored = self.with_index(write, idempotent=True)
         self._wake_vectors()
-        then(stored)
-        return stored.message_ids
+        return stored
 
     def _append_turn(
         self,

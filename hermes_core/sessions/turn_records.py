@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -111,11 +110,6 @@ class StoredTurnRecord(Struct, frozen=True):
     at: float
     messages: tuple[StoredMessage, ...]
     record: TurnRecord | None
-
-
-def clipped_item(text: str, tokens: int, **fields: Any) -> RecalledItem:
-    """Return an item with the beginning of its text."""
-    return RecalledItem(sqlite_text(text[:MAX_TEXT_CHARS]), tokens, **fields)
 
 
 def record_statements(turn_id: str, owner: str, at: float, record: TurnRecord) -> list[Statement]:

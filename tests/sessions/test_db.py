@@ -82,13 +82,13 @@ def test_text_that_is_no_text_is_stored_all_the_same(db: SessionStore, text: str
 
 
 def test_a_turn_is_stored_whole_and_marked_complete(db: SessionStore) -> None:
-    ids = db.append_turn(
+    stored = db.append_turn(
         "s1", [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}], "t1", 1
     )
 
     (completed,) = db.turns.complete()
 
-    assert [m.id for m in db.get_messages("s1")] == ids
+    assert [m.id for m in db.get_messages("s1")] == stored.message_ids
     assert (completed.session_id, completed.turn.id, completed.turn.number) == ("s1", "t1", 1)
     assert (completed.turn.user, completed.turn.assistant) == ("hi", "hello")
     assert list(db.turns.complete(since=completed.key)) == []
@@ -118,7 +118,9 @@ def test_a_turn_of_which_one_message_cannot_be_stored_leaves_nothing(db: Session
 def test_a_turn_stored_twice_is_there_once(db: SessionStore) -> None:
     turn = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 
-    assert db.append_turn("s1", turn, "t1", 1) == db.append_turn("s1", turn, "t1", 1)
+    first, second = (db.append_turn("s1", turn, "t1", 1) for _ in range(2))
+    assert (first.message_ids, first.number) == (second.message_ids, second.number)
+    assert (first.results, second.results) == ([], None)
     assert len(db.get_messages("s1")) == 2
 
 

@@ -92,7 +92,7 @@ def test_the_messages_of_a_turn_are_read_without_walking_through_its_session(db:
     def turn(number: int) -> None:
         said = {"role": "user", "content": "kumquat"}
         assert db.turns.messages(f"t{number}") == [("user", "kumquat")]
-        assert len(db.append_turn("s", [said], f"t{number}", 1)) == 1
+        assert len(db.append_turn("s", [said], f"t{number}", 1).message_ids) == 1
         assert len(list(db.turns.complete(number))) == 1
 
     def say(first: int, last: int) -> None:

@@ -162,7 +162,7 @@ def test_words_pasted_from_a_message_find_it_among_the_first_ten(tmp_path: Path)
             for _ in range(3):
                 words.insert(chance.randrange(len(words)), chance.choice(PIECES))
             turn.append({"role": "user", "content": " ".join(words)})
-        ids = db.append_turn(f"s{number}", turn, f"t{number}", 1)
+        ids = db.append_turn(f"s{number}", turn, f"t{number}", 1).message_ids
         texts.update(zip(ids, (str(m["content"]) for m in turn), strict=True))
 
     found, count = 0, rounds(300)

@@ -148,7 +148,7 @@ def test_appends_of_many_programs_to_one_session_leave_no_gap(open_store: OpenSt
     stores[0].create_session("s1")
 
     def append(number: int) -> list[int]:
-        return stores[number % 4].append_turn("s1", turn(number), f"t{number}", number)
+        return stores[number % 4].append_turn("s1", turn(number), f"t{number}", number).message_ids
 
     with ThreadPoolExecutor(4) as pool:
         ids = list(pool.map(append, range(24)))
@@ -166,7 +166,8 @@ def test_the_same_turn_from_several_programs_is_stored_once(open_store: OpenStor
     stores = [open_store() for _ in range(4)]
     stores[0].create_session("s1")
     with ThreadPoolExecutor(4) as pool:
-        ids = list(pool.map(lambda store: store.append_turn("s1", turn(), "t1", 1), stores))
+        turns = list(pool.map(lambda store: store.append_turn("s1", turn(), "t1", 1), stores))
+    ids = [stored.message_ids for stored in turns]
     assert ids == [ids[0]] * 4
     assert len(stores[0].get_messages("s1")) == 4
 
@@ -210,7 +211,7 @@ def test_turns_of_different_sessions_do_not_wait_for_one_another(open_store: Ope
 def test_a_turn_that_was_rewound_meanwhile_is_refused(open_store: OpenStore) -> None:
     db, other = open_store(), open_store()
     db.create_session("s1")
-    ids = db.append_turn("s1", turn(), "t1", 1)
+    ids = db.append_turn("s1", turn(), "t1", 1).message_ids
     db.append_message("s1", "user", "and now?", ref="t2:0")
     other.rewind("s1", ids[0])
     for turn_id in ("t1", "t2"):
