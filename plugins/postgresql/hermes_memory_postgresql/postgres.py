@@ -15,7 +15,6 @@ import contextlib
 import functools
 import os
 import re
-import selectors
 import threading
 import time
 import weakref
@@ -40,6 +39,8 @@ from hermes_memory_postgresql.marks import MOVED_CODE
 
 if TYPE_CHECKING:
     import psycopg
+
+    from hermes_memory_postgresql.connection import PostgresConnection
 
 Result = TypeVar("Result")
 
@@ -75,9 +76,6 @@ STATEMENT_TIMEOUT_S = 30.0
 
 # Seconds that a commit may wait for a synchronous standby. The server itself waits without end.
 COMMIT_TIMEOUT_S = 10.0
-
-# Seconds between two looks for commits that wait too long.
-COMMIT_CHECK_S = 0.25
 
 # A suspended program must not hold the locks of its transaction for ever.
 IDLE_TIMEOUT_S = 60.0
@@ -231,47 +229,6 @@ class _Question:
         return self.rows
 
 
-class _CommitTimer:
-    """Limit of the time that commits wait for a standby.
-
-    No timeout of the server covers this wait: it ends with an answer of the standby, or with a request to cancel. A thread
-    sends that request. It runs while there are commits.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._deadlines: dict[psycopg.Connection[Any], float] = {}
-        self._thread: threading.Thread | None = None
-
-    @contextlib.contextmanager
-    def limit(self, connection: psycopg.Connection[Any], seconds: float) -> Iterator[None]:
-        """Cancel what the connection does if the block takes longer."""
-        with self._lock:
-            self._deadlines[connection] = time.monotonic() + seconds
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="hermes-commits", daemon=True)
-                self._thread.start()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._deadlines.pop(connection, None)
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(COMMIT_CHECK_S)
-            # Locked during the requests, so that none of them meets the next statement of its connection.
-            with self._lock:
-                if not self._deadlines:
-                    self._thread = None
-                    return
-                for connection, deadline in self._deadlines.items():
-                    if deadline <= time.monotonic():
-                        # A server that does not answer has lost the connection, as the commit will notice.
-                        with contextlib.suppress(Exception):
-                            connection.cancel_safe(timeout=CONNECT_TIMEOUT_S)
-
-
 class PostgresDatabase:
     """The tables of one home in a PostgreSQL database, connected when they are first used.
 
@@ -310,11 +267,13 @@ class PostgresDatabase:
     ) -> None:
         try:
             import psycopg
+
+            from hermes_memory_postgresql.connection import PostgresConnection
         except ImportError as exc:
             raise DatabaseUnavailable(
                 f"psycopg can't be imported ({exc})", install_remedy("hermes-memory-postgresql")
             ) from exc
-        self._psycopg = psycopg
+        self._psycopg, self._connection_class = psycopg, PostgresConnection
         self.value_errors: tuple[type[Exception], ...] = (
             psycopg.IntegrityError,
             psycopg.DataError,
@@ -339,11 +298,10 @@ class PostgresDatabase:
         self.label = _label(self._conninfo)
         self._slots = threading.BoundedSemaphore(pool)
         self._pool_size = pool
-        self._idle: list[psycopg.Connection[Any]] = []
+        self._idle: list[PostgresConnection] = []
         # Kept, so that a fork does not free the connections of its parent.
-        self._parents: list[psycopg.Connection[Any]] = []
+        self._parents: list[PostgresConnection] = []
         self._lock = threading.Lock()
-        self._commit_timer = _CommitTimer()
         self._local = threading.local()
         _DATABASES.add(self)
         self._ready = self._closed = False
@@ -582,7 +540,7 @@ class PostgresDatabase:
         return current
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+    def _connection(self) -> Iterator[PostgresConnection]:
         """Hold a connection of the pool for the block."""
         connection = self.take()
         try:
@@ -590,7 +548,7 @@ class PostgresDatabase:
         finally:
             self.put_back(connection)
 
-    def take(self) -> psycopg.Connection[Any]:
+    def take(self) -> PostgresConnection:
         """Take a connection out of the pool, or open a new one.
 
         Raises:
@@ -612,7 +570,7 @@ class PostgresDatabase:
             undo.pop_all()
         return connection
 
-    def put_back(self, connection: psycopg.Connection[Any]) -> None:
+    def put_back(self, connection: PostgresConnection) -> None:
         """Give a connection back to the pool. One that was lost, or is in a transaction, is closed."""
         status = self._psycopg.pq.TransactionStatus.IDLE
         with self._lock:
@@ -626,14 +584,14 @@ class PostgresDatabase:
         self._slots.release()
 
     def send(
-        self, connection: psycopg.Connection[Any], statements: Sequence[Statement], before: Sequence[str] = ()
+        self, connection: PostgresConnection, statements: Sequence[Statement], before: Sequence[str] = ()
     ) -> list[ResultRows]:
         """Send statements in one round trip, after those of `before`, and return the results of `statements`."""
         cursors = self._send(connection, [*((text, ()) for text in before), *statements])
         return [_rows_of(cursor) for cursor in cursors[len(before) :]]
 
     def _send(
-        self, connection: psycopg.Connection[Any], statements: Sequence[Statement]
+        self, connection: PostgresConnection, statements: Sequence[Statement]
     ) -> list[psycopg.Cursor[Any]]:
         # As a pipeline and not as one text: the server then keeps the plans, which cost it more than their execution.
         cursors: list[psycopg.Cursor[Any]] = []
@@ -661,7 +619,7 @@ class PostgresDatabase:
 
     def commit(
         self,
-        connection: psycopg.Connection[Any],
+        connection: PostgresConnection,
         statements: Sequence[Statement] = (),
         before: Sequence[str] = (),
     ) -> list[ResultRows]:
@@ -684,10 +642,12 @@ class PostgresDatabase:
         connection.add_notice_handler(note)
         timeout = min(COMMIT_TIMEOUT_S, self._timeout)
         begin: list[Statement] = [(text, ()) for text in before]
+        connection.deadline = time.monotonic() + timeout
         try:
-            with self._errors(connection, in_doubt=True), self._commit_timer.limit(connection, timeout):
+            with self._errors(connection, in_doubt=True):
                 *cursors, end = self._send(connection, [*begin, *statements, ("COMMIT", ())])
         finally:
+            connection.deadline = None
             connection.remove_notice_handler(note)
         if end.statusmessage != "COMMIT":
             raise TransactionAborted(
@@ -701,13 +661,13 @@ class PostgresDatabase:
             )
         return [_rows_of(cursor) for cursor in cursors[len(before) :]]
 
-    def _idle_connection(self) -> psycopg.Connection[Any] | None:
+    def _idle_connection(self) -> PostgresConnection | None:
         with self._lock:
             if self._closed:
                 raise DatabaseUnavailable(f"{self.label!r} was closed", "open it again")
             while self._idle:
                 connection = self._idle.pop()
-                if _is_alive(connection):
+                if connection.is_alive():
                     return connection
                 connection.close()
         return None
@@ -715,15 +675,13 @@ class PostgresDatabase:
     def forget_parent(self) -> None:
         """In a process that was just forked, forget what is in use by the threads of its parent.
 
-        The connections are the parent's, threads that held a lock or a connection do not exist here, and the limits of
-        commits that were under way would cancel what the parent does later.
+        The connections are the parent's, and threads that held a lock or a connection do not exist here.
         """
         self._parents, self._idle = [*self._parents, *self._idle], []
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(self._pool_size)
-        self._commit_timer = _CommitTimer()
 
-    def _new_connection(self) -> psycopg.Connection[Any]:
+    def _new_connection(self) -> PostgresConnection:
         """Open a connection.
 
         After a server gave no answer in time, fail at once for some seconds: a turn makes several statements, and each
@@ -740,14 +698,14 @@ class PostgresDatabase:
                 self._silent = time.monotonic() + SILENT_PAUSE_S, exc
             raise ServerUnreachable(exc.message, exc.remedy) from exc
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _connect(self) -> PostgresConnection:
         options: dict[str, Any] = {}
         if self._takes_options:
             settings = {"search_path": self._schema, **self._timeouts()}
             own = " ".join(f"-c {name}={value}" for name, value in settings.items())
             options["options"] = f"{self._conninfo.get('options') or ''} {own}".strip()
         try:
-            connection = self._psycopg.connect(
+            connection = self._connection_class.connect(
                 **{**self._conninfo, **options}, autocommit=True, row_factory=_row_factory
             )
         except self._psycopg.OperationalError as exc:
@@ -756,7 +714,7 @@ class PostgresDatabase:
             self._takes_options = False  # a pooler: the role brings its settings then
             return self._connect()
         connection.prepare_threshold = None if self._prepare == "off" else 5
-        _adapt(connection)
+        connection.adapt()
         return connection
 
     def _timeouts(self) -> dict[str, int]:
@@ -790,7 +748,7 @@ class PostgresDatabase:
 
     # ------------------------------------------------------------------ schema
 
-    def _prepare_schema(self, connection: psycopg.Connection[Any]) -> None:
+    def _prepare_schema(self, connection: PostgresConnection) -> None:
         """Compare the clocks. Check the server, and bring the schema up to date; once for each process."""
         with self._errors():
             # With each connection, because the clock of this machine may be set meanwhile.
@@ -832,7 +790,7 @@ class PostgresDatabase:
                 "another program's tables are there: let storage.schema name a schema of this home's own",
             ) from exc
 
-    def _migrate(self, connection: psycopg.Connection[Any]) -> None:
+    def _migrate(self, connection: PostgresConnection) -> None:
         """Run the migrations that these tables have no record of, in one transaction, while other processes wait."""
         names = [name for name, _ in self._migrations]
         done = self._recorded(connection)
@@ -861,7 +819,7 @@ class PostgresDatabase:
                 )
         self.commit(connection)
 
-    def _recorded(self, connection: psycopg.Connection[Any]) -> list[str]:
+    def _recorded(self, connection: PostgresConnection) -> list[str]:
         sql = "SELECT to_regclass(%s)"
         if connection.execute(sql, (f'"{self._schema}".schema_migrations',)).fetchone()[0] is None:  # type: ignore[index]
             return []
@@ -880,7 +838,7 @@ class PostgresDatabase:
 
     @contextlib.contextmanager
     def _errors(
-        self, connection: psycopg.Connection[Any] | None = None, *, in_doubt: bool = False
+        self, connection: PostgresConnection | None = None, *, in_doubt: bool = False
     ) -> Iterator[None]:
         """Translate errors of psycopg that are not about a statement or its values.
 
@@ -991,7 +949,7 @@ _SIGNS = {
 class _Statements:
     """Execution of statements on a psycopg connection."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection
 
     def execute(self, sql: str, parameters: Any = (), /) -> ResultRows:
@@ -1008,7 +966,7 @@ class _Transaction:
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._process = os.getpid()
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: PostgresConnection | None = None
         self._committed = False
         self.callbacks: list[Callable[[], None]] = []
 
@@ -1081,7 +1039,7 @@ class _Transaction:
                 "fork before a transaction, or after it",
             )
 
-    def _roll_back(self, connection: psycopg.Connection[Any]) -> None:
+    def _roll_back(self, connection: PostgresConnection) -> None:
         psycopg = self._database._psycopg
         if not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             with contextlib.suppress(psycopg.Error):
@@ -1089,53 +1047,8 @@ class _Transaction:
         self._database.put_back(connection)
 
 
-def _is_alive(connection: psycopg.Connection[Any]) -> bool:
-    """Return False if the server has closed a connection that nobody uses, as all are after its restart."""
-    import psycopg
-
-    if connection.closed:
-        return False
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection.fileno(), selectors.EVENT_READ)
-        # It may also have sent a notice. A message of its end is followed by the end.
-        for _ in range(3):
-            if not selector.select(0):
-                return True
-            try:
-                connection.pgconn.consume_input()
-            except psycopg.OperationalError:
-                return False
-    return False
-
-
 def _rows_of(cursor: psycopg.Cursor[Any]) -> ResultRows:
     return ResultRows(cursor.fetchall() if cursor.description is not None else [], cursor.rowcount)
-
-
-def _adapt(connection: psycopg.Connection[Any]) -> None:
-    """Send each int as bigint, and return each numeric as int or float.
-
-    psycopg would choose the type by the value. An index over a bigint column, of GIN above all, can't be used for a
-    comparison with a smaller type.
-    """
-    from psycopg.types.numeric import Int8Dumper
-
-    connection.adapters.register_dumper(int, Int8Dumper)
-    connection.adapters.register_loader("numeric", _number_loader())
-
-
-@functools.cache
-def _number_loader() -> type[Any]:
-    from psycopg.adapt import Loader
-
-    class NumberLoader(Loader):
-        """Loader of sums and averages, which are numeric in PostgreSQL."""
-
-        def load(self, data: Any) -> int | float:
-            text = bytes(data).decode()
-            return int(text) if text.lstrip("-").isdigit() else float(text)
-
-    return NumberLoader
 
 
 def _conninfo(url: str, password: str) -> dict[str, Any]:

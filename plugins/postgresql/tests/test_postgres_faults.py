@@ -1,4 +1,4 @@
-"""Faults around a commit on PostgreSQL: callbacks, forks, plans that no longer fit, and errors of every class."""
+"""Faults around a commit on PostgreSQL: callbacks, limits, forks, plans that no longer fit, and errors of every class."""
 
 from __future__ import annotations
 
@@ -86,34 +86,35 @@ def test_a_failing_callback_does_not_make_a_commit_seem_to_have_failed(
     assert calls == ["fail", "next"]
 
 
-# ------------------------------------------------------------------ forks
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
-@pytest.mark.filterwarnings("ignore:This process")
-def test_a_fork_does_not_cancel_the_commits_of_its_parent(
+def test_the_limit_of_a_commit_ends_with_it(
     database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child has a copy of the deadlines of commits that the parent's other threads were waiting for."""
+    """The next statement of the connection may take longer than a commit, and a commit may not."""
     monkeypatch.setattr(postgres, "COMMIT_TIMEOUT_S", 0.3)
-    words(database)
-    connection = database.take()
-    try:
-        with database._commit_timer.limit(connection, 0.3):
-            child = os.fork()
-            if child == 0:
-                try:
-                    for number in range(20):
-                        database.batch([(ADD, (number, "child"))])
-                        time.sleep(0.1)
-                finally:
-                    os._exit(0)
-        # The parent's commit has ended in time; the same connection does something else now.
-        connection.execute("SELECT pg_sleep(1.5)")
-    finally:
-        database.put_back(connection)
-        os.waitpid(child, 0)
-    assert len(words(database)) == 20
+    with database.transaction() as connection:
+        connection.execute(ADD, (1, "a"))
+    with database.transaction() as connection:
+        connection.execute("SELECT pg_sleep(0.7)")
+    with database.transaction() as connection:
+        connection.execute(
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM pg_sleep(5); RETURN NULL; END $$"
+        )
+        connection.execute(
+            "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON words DEFERRABLE INITIALLY DEFERRED"
+            " FOR EACH ROW EXECUTE FUNCTION slow()"
+        )
+    started = time.monotonic()
+    with (
+        pytest.raises(DatabaseUnavailable, match="canceling statement"),
+        database.transaction() as connection,
+    ):
+        connection.execute(ADD, (2, "b"))  # its trigger runs with the commit
+    assert time.monotonic() - started < 3
+    assert words(database) == ["a"]
+
+
+# ------------------------------------------------------------------ forks
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
