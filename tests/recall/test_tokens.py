@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_core.recall import tokens
 from hermes_core.recall.tokens import (
     MAX_TERM_CHARS,
     dense_runs,
@@ -58,6 +59,16 @@ def test_text_is_cut_into_terms(text: str, terms: str) -> None:
 def test_a_long_word_is_clipped() -> None:
     assert index_text("A" * 5_000 + " end") == "a" * MAX_TERM_CHARS + " end"
     assert index_text("жы" * 400) == "жы" * (MAX_TERM_CHARS // 2)
+
+
+def test_few_words_are_remembered_and_no_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "MAX_KNOWN_WORDS", 10)
+    known = tokens._Terms()
+    for number in range(25):
+        assert known[f"word{number}s"] == f"word{number}s"
+        assert known["a" * 5_000] == "a" * MAX_TERM_CHARS
+        assert 0 < len(known) <= 10
+    assert max(map(len, known)) < MAX_TERM_CHARS
 
 
 def test_spans_are_those_of_the_words_in_the_text() -> None:

@@ -81,9 +81,8 @@ _FACTS = f"""
     UNION ALL SELECT 'speaker', name, 0, 0 FROM (SELECT name FROM found WHERE name <> '' LIMIT 2000)
 """
 
-_SESSIONS = (
-    "CROSS JOIN sessions s ON s.key = m.session_key"  # CROSS keeps SQLite from reading the sessions first
-)
+# CROSS keeps SQLite from reading the sessions first.
+_SESSIONS = "CROSS JOIN sessions s ON s.key = m.session_key"
 _JOINS = Joins(
     ids=f"json_each(?) w CROSS JOIN messages m ON m.id = w.value {_SESSIONS}",
     places=f"""json_each(?) w CROSS JOIN messages m
