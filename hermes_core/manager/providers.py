@@ -902,8 +902,8 @@ class ToolIndex:
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
-        """Copies of the schemas of all tools, in the order in which they were added."""
-        return [dict(schema) for schema in self._schemas.values()]
+        """The schemas of all tools, in the order in which they were added."""
+        return list(self._schemas.values())
 
     @property
     def names(self) -> set[str]:
