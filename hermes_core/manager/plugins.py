@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
+from functools import partial
 from types import CodeType, CoroutineType
 from typing import Any
 
@@ -201,13 +202,8 @@ class Monitor:
         An error in a function is logged and affects no hook call.
         """
 
-        def before(*call: Any) -> None:
-            self._run(self._before, call)
-
-        def after(*call: Any) -> None:
-            self._run(self._after, call)
-
-        self._undo.append(plugins.add_hookcall_monitoring(before, after))
+        guarded = partial(self._run, self._before), partial(self._run, self._after)
+        self._undo.append(plugins.add_hookcall_monitoring(*guarded))
 
     def detach(self) -> None:
         """Remove both functions from all plugin managers."""
@@ -216,7 +212,7 @@ class Monitor:
         self._undo.clear()
 
     @staticmethod
-    def _run(function: Callable[..., None], call: tuple[Any, ...]) -> None:
+    def _run(function: Callable[..., None], *call: Any) -> None:
         _, error = attempt(function, *call)
         if error is not None:
             log.warning("a monitor of hook calls raised %r", error)

@@ -200,7 +200,8 @@ class Prefetch:
                 if recall is not None and recall.worker is not None and not handle.stats.recall_late:
                     recall = None
             elif recalls:
-                recall = self._prepare(instance, query, session, self._of(handle.name, session))
+                keep = partial(self._keep, self._of(handle.name, session))
+                recall = instance.prepare("prefetch", {"query": query, "session": session}, keep)
                 calls.append(recall)
             if not failing:
                 instance.hand_over(*calls)
@@ -217,7 +218,12 @@ class Prefetch:
             if recall is None:
                 result = NOT_WAITED
             elif failing:
-                result = self._short_wait(recall, min(wait, WAIT_AFTER_LATE_S))
+                wait = min(wait, WAIT_AFTER_LATE_S)
+                if wait_unless_stopped(recall.ends_within, wait):
+                    result = recall.future.result()
+                else:  # the probe goes on for the next turn
+                    error = f"the last one was late, and this one took over {wait:.3g} s"
+                    result = CallResult("skipped", error=error)
                 if result.ok:  # it is used now, and not at the next turn as well
                     self._of(handle.name, session).take(self._config.clock())
             else:
@@ -276,18 +282,6 @@ class Prefetch:
         recent = tuple(self._config.redact(plain(query.recent))) if query.recent else ()
         return query if text == query.text and not recent else replace(query, text=text, recent=recent)
 
-    def _prepare(
-        self,
-        instance: ProviderInstance,
-        query: Query,
-        session: Session,
-        warmed: WarmedRecall,
-        *,
-        background: bool = False,
-    ) -> PendingCall:
-        arguments = {"query": query, "session": session}
-        return instance.prepare("prefetch", arguments, partial(self._keep, warmed), background=background)
-
     def _probe(
         self,
         handle: ProviderHandle,
@@ -312,18 +306,12 @@ class Prefetch:
         with self._lock:
             last = self._probes.get(handle.name)
             if last is None or last.future.done():
-                probe = self._prepare(instance, query, session, warmed, background=True)
+                arguments, keep = {"query": query, "session": session}, partial(self._keep, warmed)
+                probe = instance.prepare("prefetch", arguments, keep, background=True)
                 self._probes[handle.name] = probe
                 before = [*before, probe]
             instance.hand_over(*before)
         return probe
-
-    @staticmethod
-    def _short_wait(probe: PendingCall, seconds: float) -> CallResult:
-        """Return the result of a probe if it ends in time. Otherwise the probe goes on for the next turn."""
-        if wait_unless_stopped(probe.ends_within, seconds):
-            return probe.future.result()
-        return CallResult("skipped", error=f"the last one was late, and this one took over {seconds:.3g} s")
 
     def _part(
         self,

@@ -495,6 +495,7 @@ class ProviderHandle:
 
     Attributes:
         deadlines: Seconds that one call of a hook may take, by its name.
+        own_name: The `name` of the provider itself, known after `inspect`.
         member: True if the provider is a member of a composite.
         config: Settings of the manager.
         make: Constructs the provider object. Called on the thread of the read worker of an instance.
@@ -547,14 +548,9 @@ class ProviderHandle:
         self._room_helps = True
         # Held while an exclusive instance starts: two that start at once would share the client.
         self._start_lock = threading.Lock()
-        self.name = self._host_name or "provider"
+        self.name, self.own_name = self._host_name or "provider", ""
         self.stats = ProviderStats(self.name, config)
         self.first = ProviderInstance(self, self.name)
-
-    @property
-    def impersonates(self) -> bool:
-        """True if a provider of another package uses the name of the built-in provider."""
-        return not self.builtin and BUILTIN_NAME in {self.name, self._own_name()}
 
     @property
     def per_session(self) -> bool:
@@ -573,7 +569,8 @@ class ProviderHandle:
         construction = self.first.construct()
         if not construction.ok:
             return "failed", f"it could not be constructed: {construction.error}"
-        self.name = self.stats.name = self._host_name or self._own_name() or "provider"
+        self.own_name = str(getattr(self.first.provider, "name", ""))
+        self.name = self.stats.name = self._host_name or self.own_name or "provider"
         if self.implements("is_available"):
             answer = self.first.call("is_available", {})
             if not answer.ok:
@@ -676,9 +673,6 @@ class ProviderHandle:
             failed = sum(instance.phase == "failed" for instance in instances)
             return "degraded", f"{failed} of {len(instances)} sessions can't be started: {reason}"
         return state, reason
-
-    def _own_name(self) -> str:
-        return str(getattr(self.first.provider, "name", ""))
 
     def run_start(self, instance: ProviderInstance, initialize: Callable[[], None]) -> None:
         """Call `initialize` of an instance. If the provider keeps one client per process, shut the others down first.
@@ -908,8 +902,8 @@ class ToolIndex:
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
-        """Copies of the schemas of all tools, in the order in which they were added."""
-        return [dict(schema) for schema in self._schemas.values()]
+        """The schemas of all tools, in the order in which they were added."""
+        return list(self._schemas.values())
 
     @property
     def names(self) -> set[str]:
@@ -976,7 +970,8 @@ class ProviderRegistry:
             return self._refuse(handle, "failed", f"its account can't be told: {text}")
         with self._lock:
             state, reason = self._no_room(handle) or handle.inspect()
-            if not reason and (handle.impersonates or (builtin and handle.name != BUILTIN_NAME)):
+            named_builtin = BUILTIN_NAME in (handle.name, handle.own_name)
+            if not reason and (handle.name != BUILTIN_NAME if builtin else named_builtin):
                 state = "failed"
                 reason = f"the name {BUILTIN_NAME!r} belongs to the curated memory; choose another"
             if reason:

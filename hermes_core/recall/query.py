@@ -7,7 +7,7 @@ end is a prefix; all other punctuation separates words.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, tzinfo
 from functools import lru_cache
 from typing import Literal
@@ -159,6 +159,9 @@ def analyse(
     question = _question_in(text)
     dates, undated, rest = read_times(question, now, zone)
     asked = fold(question)
+    # Parts between spaces that contain punctuation inside, without that of the sentence around them.
+    pieces = [p.strip(f"{_QUOTES}()[]{{}}<>,;:!?*").rstrip(".'").lstrip("'") for p in asked.split()]
+    exact = tuple([piece for piece in pieces if _SIGN.search(piece) and words(piece)])
     named = named_in(question, names)
     terms = _terms(undated, named) or _terms(question) or _terms(question, every=True)
     limit = round(MAX_TERMS * len(terms) / max(_count(terms), 1))
@@ -183,7 +186,7 @@ def analyse(
         dates=dates,
         time_only=bool(dates) and asks_for_anything(rest),
         shape=next((shape for shape, sign in _SHAPES if sign.search(asked)), "other"),
-        exact=tuple(_exact(asked)),
+        exact=exact,
     )
 
 
@@ -219,17 +222,6 @@ def _count(terms: Sequence[Term]) -> float:
 def _ends(terms: Sequence[Term], limit: int) -> list[Term]:
     """Return at most `limit` terms: the first and the last ones, which tell more of a long text than the middle."""
     return list(terms) if len(terms) <= limit else [*terms[: limit // 2], *terms[-(limit - limit // 2) :]]
-
-
-def _exact(folded: str) -> Iterator[str]:
-    """Yield the parts between spaces that contain punctuation inside, such as path/to/file.
-
-    Punctuation of the sentence around a part is removed.
-    """
-    for piece in folded.split():
-        stripped = piece.strip(f"{_QUOTES}()[]{{}}<>,;:!?*").rstrip(".'").lstrip("'")
-        if _SIGN.search(stripped) and words(stripped):
-            yield stripped
 
 
 def named_in(text: str, names: Iterable[str]) -> frozenset[str]:

@@ -303,13 +303,8 @@ def surprise(word: str, kind: Literal["word", "gram"], frequency: int, total: in
     else:
         usual = PAIR_SHARE if len(word) > 1 else CHARACTER_SHARE
     share = (frequency + ASSUMED_MESSAGES * usual) / (total + ASSUMED_MESSAGES)
-    return max(-math.log(share), 0.0) / max(_word_length(word[0]) - 1, 1)
-
-
-def _word_length(character: str) -> int:
-    """Return the number of characters of a word in the script of a character of a dense run; 2 for other scripts."""
-    lengths = (length for first, last, length in WORD_LENGTHS if first <= character <= last)
-    return next(lengths, 2)
+    length = next((length for first, last, length in WORD_LENGTHS if first <= word[0] <= last), 2)
+    return max(-math.log(share), 0.0) / max(length - 1, 1)
 
 
 def proactive_evidence(

@@ -251,17 +251,14 @@ def _places(
     if order:
         scores = lookup.scores()
         if scores:
-            return _relevant(lookup, scores, order), (), scores
+            # The places that hold a term of the question and score well beside the best place, ordered by time.
+            holding = lookup.holding
+            least = MIN_SCORE_SHARE * max(scores.get(place, 0.0) for place in holding)
+            relevant = [place for place in holding if scores.get(place, 0.0) >= least]
+            return sorted(relevant, key=holding.__getitem__, reverse=order == "newest"), (), scores
         return [], reader.find((), spans)[1], scores
     scores = lookup.scores(spans, closest)
     return sorted(scores, key=scores.__getitem__, reverse=True), lookup.others, scores
-
-
-def _relevant(lookup: Lookup, scores: Mapping[Place, float], order: Order) -> list[Place]:
-    """Return the places that hold a term of the question and score well beside the best place, ordered by time."""
-    least = MIN_SCORE_SHARE * max(scores.get(place, 0.0) for place in lookup.holding)
-    relevant = [place for place in lookup.holding if scores.get(place, 0.0) >= least]
-    return sorted(relevant, key=lookup.holding.__getitem__, reverse=order == "newest")
 
 
 def snippet_of(database: Engine, analysis: Analysis, message_id: int) -> str:
