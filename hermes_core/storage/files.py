@@ -286,7 +286,7 @@ def read_utf8(path: Path, error: type[HermesError]) -> str:
 
 
 def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
-    """Create `folder` and its missing parents with private modes. An existing folder keeps its mode."""
+    """Create `folder` and its missing parents with private modes, on disk. An existing folder keeps its mode."""
     try:
         if folder.is_dir():
             return
@@ -294,6 +294,8 @@ def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
         for one in (*reversed(folder.parents), folder):
             if not one.exists():
                 one.mkdir(mode=mode, exist_ok=True)
+                # A power cut would take the folder with all that is synced in it.
+                sync_folder(one.parent)
         folder.mkdir(mode=mode, exist_ok=True)
     except OSError as exc:
         raise _storage_error("make folder", folder, exc) from exc

@@ -24,12 +24,13 @@ class Host:
     Args:
         errors: File for its standard error.
         module: The program, which takes orders for writers.
+        words: Arguments of the program.
     """
 
-    def __init__(self, errors: Path, module: str = "tests.chaos.host") -> None:
+    def __init__(self, errors: Path, module: str = "tests.chaos.host", *words: str) -> None:
         self._errors = errors.open("w+")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-m", module, *words],
             cwd=Path(__file__).parents[2],
             env=faults.environment(),
             stdin=subprocess.PIPE,

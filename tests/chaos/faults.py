@@ -100,19 +100,19 @@ def obstacle() -> str:
 
 
 @cache
-def library() -> Path:
-    """Compile the layer once a process, and return the path of the library."""
+def compiled(source: Path) -> Path:
+    """Compile a library once a process, and return its path."""
     compiler = _compiler()
     assert compiler is not None
-    target = Path(tempfile.mkdtemp(prefix="hermes-faults-")) / "faults.so"
-    command = [compiler, "-shared", "-fPIC", "-O1", str(SOURCE), "-o", str(target), "-ldl"]
+    target = Path(tempfile.mkdtemp(prefix="hermes-faults-")) / f"{source.stem}.so"
+    command = [compiler, "-shared", "-fPIC", "-O1", str(source), "-o", str(target), "-ldl", "-lpthread"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     return target
 
 
 def environment() -> dict[str, str]:
     """Return an environment in which programs load the layer."""
-    return {**os.environ, "LD_PRELOAD": str(library())}
+    return {**os.environ, "LD_PRELOAD": str(compiled(SOURCE))}
 
 
 def _compiler() -> str | None:
