@@ -104,7 +104,7 @@ NAMES: dict[str, str] = {
     "loader.folder_import.FOLDER_PACKAGE loader.load.load_folder loader.requirements.missing_packages "
     "loader.sources.module_path loader.sources.python_files loader.sources.read_source "
     "packages.OWN_PACKAGES packages.install_words",
-    "postgresql": "curated.rows.place_of outbox.recovery.outbox_of_home sessions.maintenance.exclusive "
+    "postgresql": "curated.history.PENDING curated.rows.place_of outbox.recovery.outbox_of_home sessions.maintenance.exclusive "
     "sessions.records.MEMORY_TOOLS sessions.schema sessions.schema.TABLES sessions.search.index "
     "storage.inventory.Inventory storage.inventory.STATE_DB storage.sqlite.SCHEMA_1 "
     "storage.sqlite.database_files",

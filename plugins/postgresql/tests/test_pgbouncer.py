@@ -24,6 +24,7 @@ from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_agent.locks import SessionLock
 from hermes_memory_postgresql.doctor import examine_server
+from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_postgresql.schema import MIGRATIONS
 from hermes_memory_testing.fakes import RecordingProvider
@@ -90,7 +91,7 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path
     direct, url = pooled
     with contextlib.closing(psycopg.connect(direct, autocommit=True)) as admin:
         admin.execute("ALTER ROLE hermes SET search_path = hermes")
-    stores = [SessionStore(PostgresDatabase(url, MIGRATIONS, prepare="off")) for _ in range(10)]
+    stores = [SessionStore(PostgresEngine(url, prepare="off")) for _ in range(10)]
 
     def work(number: int) -> None:
         db = stores[number]
@@ -102,9 +103,7 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path
                 Outbox(db.database).put("fake", NewRow("sync_turn", f"t{number}-{turn}", f"s{number}", "{}"))
             assert db.turns.count(f"s{number}") == turn + 1
             assert db.past.search(f"kumquat {number} {turn}", limit=3)
-        notes = Notes(
-            HermesHome(tmp_path / f"m{number}"), db.database, scan=lambda text: None, place=f"m{number}"
-        )
+        notes = Notes(HermesHome(tmp_path / f"m{number}"), db.database, scan=lambda text: None)
         assert notes.add("memory", f"Grows kumquat {number}")["success"]
         claim = SessionLock(db.database)
         assert claim.move(f"s{number}")
