@@ -23,7 +23,6 @@ from hermes_memory_agent.skills.history import SkillHistory
 from hermes_memory_agent.skills.store import SkillStore, open_skills
 from plugins.agent.tests.skills.conftest import skill, write
 
-
 on_both_engines = pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 
 
