@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from typing import TypeVar
 from urllib.parse import unquote
 
+from msgspec import structs
+
 from hermes_core.contract.values import MemoryTarget, parse_outside_id
+from hermes_core.curated.document import split_entries
+from hermes_core.curated.origins import UNKNOWN, Note
 from hermes_core.curated.rows import NoteRows, StoredFile
 from hermes_core.curated.view import NoteView
 from hermes_core.errors import SessionError
@@ -16,6 +20,8 @@ from hermes_core.home import HermesHome, file_name_of
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+
+_TARGETS: dict[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user", "PROJECT.md": "project"}
 
 # Views and stores of users that are remembered.
 MAX_REMEMBERED = 256
@@ -86,3 +92,35 @@ def owner_of_folder(name: str) -> str:
             parse_outside_id(owner)
             return owner
     return ""
+
+
+def repair_notes(rows: NoteRows, *, is_damaged: bool) -> bool:
+    """Make notes whole of which a repair could not read all rows. Return True if some lack a row.
+
+    The newest change of a file says which entries it has. An entry without its row comes from nobody knows where.
+
+    Args:
+        is_damaged: True if rows are known to be lost.
+    """
+    stored = {file.key: file for file in rows.read(rows.files())}
+    keys = "SELECT file FROM note_entries UNION SELECT file FROM note_changes"
+    last = 'SELECT "after" FROM note_changes WHERE file = ? ORDER BY id DESC LIMIT 1'
+    for row in rows.database.execute(keys).fetchall():
+        folder, _, name = row["file"].rpartition("/")
+        if name not in _TARGETS:
+            continue  # of a skill
+        file = stored.get(row["file"])
+        if file is None:
+            is_damaged, owner = True, owner_of_folder(folder.removeprefix("users/"))
+            rows.database.execute(*rows.claim(StoredFile(row["file"], owner, _TARGETS[name])))
+            [file] = rows.read([StoredFile(row["file"], owner, _TARGETS[name])])
+        change = rows.database.execute(last, (file.key,)).fetchone()
+        entries = file.entries if change is None else split_entries(change["after"])
+        is_damaged = is_damaged or entries != file.entries
+        # All rows, since the positions of those that are left may have gaps.
+        rows.database.execute("DELETE FROM note_entries WHERE file = ?", (file.key,))
+        notes = [file.note(entry) or Note(entry, UNKNOWN) for entry in entries]
+        rows.database.batch(rows.replace(structs.replace(file, notes=()), notes))
+    if is_damaged:  # an entry that only a view has is found in it, if no view counts as seen
+        rows.database.execute("DELETE FROM note_views")
+    return is_damaged

@@ -18,17 +18,22 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from hermes_core.curated.places import repair_notes
+from hermes_core.curated.rows import NoteRows
+from hermes_core.curated.tables import NOTE_TABLES
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.sessions.search import index
 from hermes_core.sessions.search.protocol import LAST_ID_KEY, PROGRESS_KEY
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
+from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
 
 TABLES = (
     *("sessions", "messages", "turns", "state_meta", "outbox_rows", "outbox_settled", "outbox_refused"),
     *("open_turns", "open_messages", "host_state", "turn_records", "daily_usage"),
+    *(table.name for table in NOTE_TABLES),
 )
 
 # SQLite's default, which all our files have.
@@ -235,6 +240,10 @@ def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> No
                     "DELETE FROM state_meta WHERE key = ? OR key LIKE ?",
                     (PROGRESS_KEY, f"{LAST_ID_KEY}%"),
                 )
+                are_lost = any(result.lost[table.name] for table in NOTE_TABLES)
+                if repair_notes(NoteRows(new), is_damaged=are_lost):
+                    # The origins of some texts are lost: a view or a skill of before counts as an import.
+                    Inventory(path.parent).accept_loss([path.name])
                 index.rebuild_index(connection, lambda done: progress("search index", done))
             faults = new.integrity()
         if faults:
@@ -300,7 +309,11 @@ def _copy_table(
         fits = False
         # Stored text has no NUL: a page of zeros does. Positions are counted anew once all rows are there.
         if row is not None and not any(isinstance(value, str) and "\0" in value for value in row):
-            values = [None if name == "position" else value for name, value in zip(columns, row, strict=True)]
+            is_counted = table == "messages"
+            values = [
+                None if is_counted and name == "position" else value
+                for name, value in zip(columns, row, strict=True)
+            ]
             # Damage may have changed a value to another type, or to a second copy of a unique value.
             with contextlib.suppress(sqlite3.IntegrityError):
                 new.execute(insert, values)

@@ -179,8 +179,13 @@ class Inventory:
             _move_aside(store.path, store.path.with_name(f"{store.path.name}.lost-{stamp}"))
         names = {store.name for store in accepted}
         self.remove(names)
-        self._add([_ACCEPTED + name for name in sorted(names)])
+        self.accept_loss(names)
         return accepted
+
+    def accept_loss(self, names: Iterable[str]) -> None:
+        """Record that data of these stores was lost until now, and that a person goes on without it."""
+        accepted = dict.fromkeys((_ACCEPTED + name for name in names), self._clock())
+        self._change(lambda known: {**known, **accepted})
 
     def remove(self, names: set[str]) -> None:
         """Take these stores off the inventory."""

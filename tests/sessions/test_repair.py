@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from hermes_core import HermesHome, open_memory
 from hermes_core.contract.values import Session
+from hermes_core.curated.edits import Operation
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, HermesError, SessionError
+from hermes_core.safety.origin import Reading
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.maintenance import repair
 from hermes_core.sessions.session_store import SessionStore
@@ -387,3 +390,68 @@ def test_a_table_of_which_nothing_is_known_counts_as_lost(path: Path) -> None:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute("DELETE FROM sqlite_master WHERE name = 'turns'")
     assert repair(path).lost["turns"] == 6
+
+
+@pytest.fixture
+def notes_home(hermes_home: HermesHome) -> HermesHome:
+    """A closed home with notes of two owners, one of them from a page."""
+    with open_memory(hermes_home, provider="") as memory:
+        memory.end_turn(memory.start_session("s1"), "Where is the tent?", "In the cellar.")
+        for number in range(60):
+            assert memory.curated.add("memory", f"Note {number} of the shed.")["success"]
+        page = [Operation("add", "The museum opens at 9")]
+        memory.curated.write("user", page, memory.local_session, reading=Reading("web"))
+        ann = memory.session("s2", platform="telegram", user_id="ann")
+        memory.change_memory("add", "memory", "Ann sails", session=ann, by_person=True)
+    return hermes_home
+
+
+def rewrite_rows(home: HermesHome, *statements: str) -> None:
+    """Take rows away, as damage does."""
+    with contextlib.closing(sqlite3.connect(home.state_db)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_a_repair_keeps_notes_origins_and_history(notes_home: HermesHome) -> None:
+    views = notes_home.memory_md.read_bytes()
+    break_the_first_page(notes_home.state_db)
+    result = repair(notes_home.state_db)
+    assert result.lost["note_entries"] == result.lost["note_changes"] == 0
+    with open_memory(notes_home, provider="") as memory:
+        assert len(memory.curated.entries("memory")) == 60
+        assert memory.curated.read().origin_of("The museum opens at 9").origin == "web"
+        assert "edit" not in {change.action for change in memory.curated.history(limit=100)}
+        assert memory.curated.owners() == ["telegram:ann"]
+        assert (record := memory.curated.changes.verify()) is not None
+        assert record.faults == ()
+        assert memory.curated.undo()["success"]
+    assert notes_home.memory_md.read_bytes() == views
+
+
+LOST_ROWS = {
+    "entries": "DELETE FROM note_entries WHERE position % 3 = 1 OR file = 'USER.md'",
+    "files": "DELETE FROM notes",
+    "changes": "DELETE FROM note_changes WHERE id > 20",
+    "entries and changes": "DELETE FROM note_entries; DELETE FROM note_changes",
+    "all": "DELETE FROM note_entries; DELETE FROM note_changes; DELETE FROM notes; DELETE FROM note_views",
+}
+
+
+@pytest.mark.parametrize("rows", LOST_ROWS)
+def test_notes_whose_rows_are_lost_are_found_in_their_files_and_are_no_persons(
+    notes_home: HermesHome, rows: str
+) -> None:
+    rewrite_rows(notes_home, *LOST_ROWS[rows].split("; "))
+    flip = root_of(notes_home.state_db, "note_events")  # a repair sees damage at least here
+    overwrite(notes_home.state_db, (flip - 1) * PAGE, b"\xff" * 100)
+    repair(notes_home.state_db)
+    with open_memory(notes_home, provider="") as memory:
+        stored = memory.curated.read()
+        assert set(stored.entries("memory")) == {f"Note {number} of the shed." for number in range(60)}
+        assert stored.entries("user") == ("The museum opens at 9",)
+        assert stored.origin_of("The museum opens at 9").origin in ("web", "import")
+        ann = memory.session("s2", platform="telegram", user_id="ann")
+        assert memory.curated.of(ann).entries("memory") == ("Ann sails",)
+        assert memory.curated.add("memory", "Likes tea")["success"]
+        assert len(memory.curated.entries("memory")) == 61
