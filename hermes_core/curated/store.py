@@ -346,6 +346,7 @@ class Notes:
             files = dict(zip(targets, stored, strict=True))
         except StorageError as exc:
             unreachable = True
+            files = {target: self._from_view(file) for target, file in files.items()}
             for target in targets:
                 fact = f"the notes {files[target].key!r} can't be read: {exc.message}"
                 problems[target] = MemoryConflict(fact, exc.remedy)
@@ -374,6 +375,13 @@ class Notes:
             MemoryConflict: The file can't be used.
         """
         return self.read().entries(target)
+
+    def _from_view(self, file: StoredFile) -> StoredFile:
+        """Return what the view of a file shows, of which nobody knows the origins as the database can't be read."""
+        with contextlib.suppress(MemoryConflict):
+            data = self._places.view(file.key).read() if self._settings.mirror else None
+            return structs.replace(file, notes=_notes_of(file, parse_note_file(data or b"").entries, UNKNOWN))
+        return file
 
     def _looked_at(self, file: StoredFile) -> StoredFile:
         """Return a file after a look at its view."""

@@ -128,7 +128,7 @@ class StoredNotes:
     Args:
         files: The files that are in use, by target.
         problems: The error of each file that can't be used now.
-        unreachable: True if the database can't be read, which says nothing about the notes.
+        unreachable: True if the database can't be read. The files are then what the views show, which is data.
         base: The shared base.
         project: Key of the repository of PROJECT.md.
         scan: Threat scan of entries.
@@ -330,7 +330,7 @@ class StoredNotes:
         Args:
             part: The notes that are meant; default: those at the beginning of the file.
         """
-        if target in self.problems or target not in self.files:
+        if (target in self.problems and not self._unreachable) or target not in self.files:
             return []
         limit = self._settings.limits[target]
         notes = self.files[target].notes if part is None else part

@@ -338,18 +338,11 @@ def test_a_pasted_key_is_refused_and_left_nowhere(hermes: Any, hermes_home: Herm
 
 
 @pytest.mark.sqlite_only("a damaged or missing file")
-def test_a_change_that_the_damaged_outbox_kept_from_the_provider_was_made_all_the_same(
-    hermes: Any, hermes_home: HermesHome, notes: Path
-) -> None:
-    source = notes / "__init__.py"
-    source.write_text(source.read_text() + "\n    def on_memory_write(self, write):\n        pass\n")
-    set_value(hermes_home, "memory.provider", "notes")
+def test_a_damaged_database_takes_no_note_and_says_so(hermes: Any, hermes_home: HermesHome) -> None:
+    hermes("memory", "add", "Likes tea")
     hermes_home.state_db.write_bytes(b"garbage" * 1000)
-    added = hermes("memory", "add", "Likes tea", code=3)
-    assert "Entry added." in added.stdout
-    assert "does not know of it yet" in added.stdout
-    assert f"{str(hermes_home.state_db)!r} is damaged" in added.stderr
-    assert "Likes tea" in hermes("memory", "show").stdout
+    assert "hermes-memory sessions repair" in hermes("memory", "add", "Likes rain", code=1).stderr
+    assert hermes_home.memory_md.read_text() == "Likes tea"
 
 
 def test_a_reset_of_both_files_says_that_an_undo_brings_back_one(hermes: Any) -> None:

@@ -155,16 +155,11 @@ def test_a_folder_without_notes_or_the_own_one_is_refused(
     assert "is the folder of the notes" in hermes("memory", "export", hermes_home.memories, code=1).stderr
 
 
-def test_the_files_from_before_a_server_are_told_and_imported(
+def test_the_files_from_before_a_server_are_adopted(
     hermes: Any, data: Any, hermes_home: HermesHome, engine: str
 ) -> None:
-    if engine == "sqlite":
-        return
-    hermes_home.memories.mkdir()
+    hermes_home.memories.mkdir(exist_ok=True)
     hermes_home.memory_md.write_text("Uses ruff")
-    findings = {one["what"]: one for one in data("doctor", code=None)["findings"]}
-    assert "not read" in findings["memories/MEMORY.md"]["detail"]
-    assert "hermes-memory memory import" in findings["memories/MEMORY.md"]["remedy"]
-    assert data("memory", "show")["memory"] == []
-    hermes("memory", "import", hermes_home.memories)
+    assert data("memory", "show")["memory"] == ["Uses ruff"]
+    hermes_home.memory_md.unlink()
     assert data("memory", "show")["memory"] == ["Uses ruff"]

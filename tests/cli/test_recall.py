@@ -86,7 +86,7 @@ def test_a_damaged_store_is_named_with_its_cure_and_the_rest_answers(
         assert f"noted: {asked}" in answer.stdout
         assert f"{str(hermes_home.state_db)!r} is damaged" in answer.stderr
         assert "`hermes-memory sessions repair`" in answer.stderr
-    assert "Entry added" in hermes("memory", "add", "Likes rain", code=3).stdout
+    assert "is damaged" in hermes("memory", "add", "Likes rain", code=1).stderr
 
 
 def test_k_bounds_the_results_of_a_source(hermes: Any, data: Any, chat: Path) -> None:
