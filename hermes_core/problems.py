@@ -137,9 +137,9 @@ class ProblemLog:
             if failure and not any(store in failure for store in lost):
                 problems.append(failure)
         search = self.read("past sessions", lambda: self._sessions.past.problem, "")
-        problems += filter(
-            None, (search, self._sessions.past.vector_fault, *map(str, notes.problems.values()))
-        )
+        problems += filter(None, (search, self._sessions.past.vector_fault))
+        told = any(self._sessions.database.label in problem for problem in problems)
+        problems += map(str, () if notes.unreachable and told else notes.problems.values())
         problems += notes.base_problems()
         if fault := self._verdicts.fault:
             problems.append(str(fault))

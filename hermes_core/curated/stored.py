@@ -150,7 +150,7 @@ class StoredNotes:
         gone: Callable[[str], Note | None],
     ) -> None:
         self.files, self.problems = files, problems
-        self._settings, self._unreachable, self._base = settings, unreachable, base
+        self._settings, self.unreachable, self._base = settings, unreachable, base
         self._project, self._scan, self._allows, self._gone = project, scan, allows, gone
 
     # ------------------------------------------------------------------ entries
@@ -212,7 +212,7 @@ class StoredNotes:
         blocks = {}
         for target in self.files:
             if target in self.problems:
-                if self._unreachable:
+                if self.unreachable:
                     blocks[target] = unreadable_block(target)
                 continue
             notes = self.in_order(target)
@@ -271,7 +271,7 @@ class StoredNotes:
 
         Both are empty while the database can't be read.
         """
-        if self._unreachable:
+        if self.unreachable:
             return [], []
         return entry_changes(prompt, without_turns(self.snapshot().render()))
 
@@ -283,7 +283,7 @@ class StoredNotes:
         shown, base = entries_of_prompt(prompt)
         origins: list[str] = []
         # A database that can't be read says nothing new of notes that were allowed when the prompt was built.
-        if shown and not self._unreachable:
+        if shown and not self.unreachable:
             # The prompt breaks tokens of chat templates, so that such an entry is another text there.
             present = {
                 text: note for _, note in self._notes() for text in (note.text, without_turns(note.text))
@@ -330,7 +330,7 @@ class StoredNotes:
         Args:
             part: The notes that are meant; default: those at the beginning of the file.
         """
-        if (target in self.problems and not self._unreachable) or target not in self.files:
+        if (target in self.problems and not self.unreachable) or target not in self.files:
             return []
         limit = self._settings.limits[target]
         notes = self.files[target].notes if part is None else part

@@ -106,29 +106,12 @@ class Inventory:
         self._paths: dict[str, Path] = {}
         self._clock = clock
         self._known: set[str] = set()
-        # Stores that held no data at the last look at all of the home; None before the first one.
-        self._unused: list[str] | None = None
         self._file = FileValue[dict[str, float]]()
 
     def record(self) -> None:
         """Enter the stores that hold data now."""
         known = self._entries()
-        new: list[str] = []
-        self._unused = []
-        for name, path in self._stores():
-            if name not in known:
-                (new if holds_data(path) else self._unused).append(name)
-        self._add(new)
-
-    def record_after(self, paths: Iterable[Path]) -> None:
-        """Enter the stores that hold data now, if a write to `paths` may have changed their set.
-
-        It may have if one of `paths` was no store before, or another store was still without data at the last look.
-        """
-        known = self._entries()
-        new = (path for path in paths if self._name(path) not in known and not _is_empty(path))
-        if self._unused is None or self._unused or any(new):
-            self.record()
+        self._add([name for name, path in self._stores() if name not in known and holds_data(path)])
 
     def add(self, path: Path) -> None:
         """Enter one store that is known to hold data."""

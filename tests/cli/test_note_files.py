@@ -151,14 +151,14 @@ def test_a_folder_without_notes_or_the_own_one_is_refused(
 ) -> None:
     assert "has no MEMORY.md" in hermes("memory", "import", tmp_path, code=1).stderr
     hermes("memory", "add", "Uses ruff")
-    hermes_home.memories.mkdir(exist_ok=True)
+    hermes_home.memories.mkdir(parents=True, exist_ok=True)
     assert "is the folder of the notes" in hermes("memory", "export", hermes_home.memories, code=1).stderr
 
 
 def test_the_files_from_before_a_server_are_adopted(
     hermes: Any, data: Any, hermes_home: HermesHome, engine: str
 ) -> None:
-    hermes_home.memories.mkdir(exist_ok=True)
+    hermes_home.memories.mkdir(parents=True, exist_ok=True)
     hermes_home.memory_md.write_text("Uses ruff")
     assert data("memory", "show")["memory"] == ["Uses ruff"]
     hermes_home.memory_md.unlink()
