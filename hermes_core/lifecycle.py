@@ -71,7 +71,12 @@ class MemorySessions:
         """
         fields["identity"] = fields.get("identity") or self.home.profile
         session = Session(session_id or uuid.uuid4().hex, home=str(self.home.path), **fields)
-        return self._with_owner(known_context(session))
+        if session.agent_context not in (kinds := get_args(AgentContext)):
+            raise SessionError(
+                f"{session.agent_context!r} is no agent_context: nothing would reach a provider",
+                f"use one of {', '.join(kinds)}",
+            )
+        return self._with_owner(session)
 
     def complete(self, session: Session) -> Session:
         """Return a session that the host made, as all methods use it: with this home, its owner, and an id of its own.
@@ -381,13 +386,3 @@ class MemorySessions:
     def _now(self, session: Session) -> float:
         """Return the time of the session in epoch seconds: the machine's, unless the host gave another one."""
         return time.time() + self._clock_offsets.get(session.id, 0.0)
-
-
-def known_context(session: Session) -> Session:
-    """Return the session. Raise `SessionError` if its `agent_context` is not one of the values of `AgentContext`."""
-    if session.agent_context not in (kinds := get_args(AgentContext)):
-        raise SessionError(
-            f"{session.agent_context!r} is no agent_context: nothing would reach a provider",
-            f"use one of {', '.join(kinds)}",
-        )
-    return session

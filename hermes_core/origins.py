@@ -89,14 +89,19 @@ class OriginLedger:
         self._begun.pop(session.id, None)
         self._returned.pop(session.id, None)
 
-    def reading_of(self, session: Session) -> Reading:
+    def reading_of(self, session: Session, stored: Origin | None = None) -> Reading:
         """Return what the model has read in a session, as far as the memory knows: stored messages, unfinished turns, recall.
 
-        A host whose model reads other texts before it calls a tool adds them with `OpenTurn.add`. `session` is a result of `Memory.complete`.
+        A host whose model reads other texts before it calls a tool adds them with `OpenTurn.add`.
+
+        Args:
+            session: A result of `Memory.complete`.
+            stored: The lowest origin of its stored messages; None to read it.
         """
-        context = partial(self._sessions.turns.context, session.id, session.owner, origin=True)
-        unread = TurnContext(session.id, origin="import")
-        stored = self._problem_log.read("origins", context, unread).origin
+        if stored is None:
+            context = partial(self._sessions.turns.context, session.id, session.owner, origin=True)
+            unread = TurnContext(session.id, origin="import")
+            stored = self._problem_log.read("origins", context, unread).origin
         origins: list[str] = [author_origin(session), stored, self._returned.get(session.id, "person")]
         said: list[str] = []
         if begun := self._begun.get(session.id):
@@ -145,7 +150,9 @@ class OriginLedger:
                 name = (
                     message.get("name") or message.get("tool_name") or names.get(message.get("tool_call_id"))
                 )
-                origin = self._result_origin(session, str(name or ""), text_of(message.get("content")))
+                known = self._results.get((session.id, _digest(text_of(message.get("content")))))
+                trusted = name in self._trusted and name not in TRUSTED_TOOLS
+                origin = known or ("assistant" if trusted else "tool")
             else:
                 origin = "assistant" if may_command(read) else read
             named = str(message.get("origin") or "")
@@ -153,13 +160,6 @@ class OriginLedger:
             read = lowest([read, origin])
             labelled.append({**message, "origin": origin})
         return labelled
-
-    def _result_origin(self, session: Session, name: str, text: str) -> Origin:
-        """Return the origin of the result `text` of the tool `name` in a session."""
-        if (known := self._results.get((session.id, _digest(text)))) is not None:
-            return known
-        trusted = name in self._trusted and name not in TRUSTED_TOOLS
-        return "assistant" if trusted else "tool"
 
 
 def _holds_results(message: Mapping[str, Any]) -> bool:

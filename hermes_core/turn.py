@@ -112,6 +112,17 @@ class MemoryTurns(MemorySessions):
             return session, None
         return self._with_id(session, session.id), start
 
+    def _context(self, session: Session, what: str, **wanted: Any) -> TurnContext:
+        """Return what `TurnStore.context` returns; what can't be read counts as the least that is safe.
+
+        Args:
+            what: Name of the data, for the log.
+            wanted: Arguments of `TurnStore.context`.
+        """
+        read = partial(self.sessions.turns.context, session.id, session.owner, **wanted)
+        unread = TurnContext(session.id, lineage=frozenset([session.id]), origin="import")
+        return self.problem_log.read(what, read, unread)
+
     def begin_turn(
         self,
         session: Session,
@@ -164,17 +175,8 @@ class MemoryTurns(MemorySessions):
         """
         session, at = self._with_owner(session), epoch_seconds(at)
         if start is None:
-            start = self.problem_log.read(
-                "turns so far",
-                partial(
-                    self.sessions.turns.context,
-                    session.id,
-                    session.owner,
-                    lineage=True,
-                    further=[self.curated.of(session).statement()],
-                ),
-                TurnContext(session.id, lineage=frozenset([session.id])),
-            )
+            further = [self.curated.of(session).statement()]
+            start = self._context(session, "turns so far", lineage=True, further=further)
             session = self._with_id(session, start.session_id)
         if begins_turn and at is not None:
             self._set_clock(session, at)
@@ -421,11 +423,14 @@ class MemoryTurns(MemorySessions):
             arguments: The arguments as a dict, or as JSON text.
             call_id: Id that the model gave the call.
         """
-        session = self.complete(session)
+        session, reading = self._with_owner(session), current_reading()
+        context = self._context(session, "origins", origin=reading is None)
+        session = self._with_id(session, context.session_id)
+        if reading is None:
+            reading = self.origins.reading_of(session, context.origin)
         if isinstance(arguments, str):
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = json.loads(arguments)
-        reading = current_reading() or self.origins.reading_of(session)
         # An error that names nothing stored is our own text.
         own = name in (MEMORY_SCHEMA["name"], SESSION_SEARCH_SCHEMA["name"])
         earlier, reading.result = reading.result, "assistant" if own else "provider"
