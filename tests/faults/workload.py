@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from hermes_core import Conversation, HermesHome, Memory, open_memory
 from hermes_core.config import set_value
 from tests.e2e.conftest import FILER
-from tests.faults.notes_of import DELIMITER, run
+from tests.faults.notes_of import run
 
 FAST = 100.0
 """So many times as fast as the time of day passes the time of pauses before a provider is called again."""
+
+DELIVERY_TIMEOUT_S = 120.0
 
 USERS = ("", "telegram:ann", "telegram:bob")
 """The person at home, and two users of a gateway."""
@@ -31,7 +33,8 @@ class Step:
     """One step of a program.
 
     Attributes:
-        kind: A turn or its undoing (rewind), a change of the notes (note, replace, remove) or its undoing (undo), or reopen.
+        kind: A turn or its undoing (rewind), a change of the notes (note, replace, remove, or an edit of the file by the person)
+            or its undoing (undo), an import of a conversation, or reopen.
         user: One of `USERS`.
         text: The new text.
         old: The text that is replaced or removed.
@@ -45,25 +48,28 @@ class Step:
 
 @dataclass
 class State:
-    """Notes and turns by user, oldest first."""
+    """Notes and turns by user, oldest first, and the imported conversations."""
 
     notes: dict[str, list[str]] = field(default_factory=lambda: {user: [] for user in USERS})
     turns: dict[str, list[str]] = field(default_factory=lambda: {user: [] for user in USERS})
+    imports: list[str] = field(default_factory=list)
     before: dict[str, list[str]] = field(default_factory=dict, compare=False)
 
     def after(self, step: Step) -> State:
         """Return the state after a step."""
         state = copy.deepcopy(self)
         notes, turns = state.notes.get(step.user, []), state.turns.get(step.user, [])
-        if step.kind in ("note", "replace", "remove"):
+        if step.kind in CHANGES:
             state.before[step.user] = list(notes)
         match step.kind:
             case "turn":
                 turns.append(step.text)
             case "rewind":
                 turns.pop()
-            case "note":
+            case "note" | "edit":
                 notes.append(step.text)
+            case "import":
+                state.imports = sorted([*state.imports, step.text])
             case "replace":
                 notes[notes.index(step.old)] = step.text
             case "remove":
@@ -72,22 +78,43 @@ class State:
                 notes[:] = state.before[step.user]
         return state
 
+    def of(self, users: Sequence[str]) -> State:
+        """Return the part of the state that belongs to some users. What is imported belongs to the person at home."""
+        return State(
+            {user: self.notes[user] for user in users},
+            {user: self.turns[user] for user in users},
+            self.imports if "" in users else [],
+        )
 
-def plan(seed: int, count: int) -> list[Step]:
-    """Return so many steps, always the same for a seed."""
+
+CHANGES = ("note", "replace", "remove", "edit")
+
+
+def plan(
+    seed: int, count: int, users: Sequence[str] = USERS, *, files: bool = False, edits: bool = False
+) -> list[Step]:
+    """Return so many steps, always the same for the same arguments.
+
+    Args:
+        files: True for imports of files too.
+        edits: True for edits of MEMORY.md by the person too.
+    """
     chance, state, steps = random.Random(seed), State(), list[Step]()
     while len(steps) < count:
-        user, number = chance.choice(USERS), len(steps)
+        user, number = chance.choice(users), len(steps)
         notes, turns = state.notes[user], state.turns[user]
         options = [Step("turn", user, f"Question {number}: " + "harbour " * chance.choice((1, 20, 400)))] * 4
         options += [Step("note", user, f"Note {number} of the harbour")] * 4
         if notes:
             options += [Step("replace", user, f"Note {number} in its place", chance.choice(notes))]
             options += [Step("remove", user, "", chance.choice(notes))]
-        if steps and steps[-1].kind in ("note", "replace", "remove"):
+        if steps and steps[-1].kind in CHANGES:
             options += [Step("undo", steps[-1].user)] * 2
         if turns:
             options += [Step("rewind", user)]
+        if not user:
+            options += [Step("edit", "", f"Edit {number} of the harbour")] * (3 * edits)
+            options += [Step("import", "", f"import-{seed}-{number}")] * (2 * files)
         options += [Step("reopen")] * (number % 8 == 7)
         steps.append(chance.choice(options))
         state = state.after(steps[-1])
@@ -140,6 +167,17 @@ class Program:
                 who = ["--user", step.user] if step.user else []
                 done = run("memory", "undo", *who)
                 assert done.exit_code == 0, done.output
+            case "edit":
+                self._edit(step.text)
+            case "import":
+                path = self._home.path.with_name(f"{step.text}.jsonl")
+                lines = [
+                    {"session": step.text, "role": role, "content": text}
+                    for role, text in imported(step.text)
+                ]
+                path.write_text("\n".join(map(json.dumps, lines)))
+                done = run("import", str(path))
+                assert done.exit_code == 0, done.output
             case "reopen":
                 self.close()
                 self._memory = open_fast(self._home)
@@ -149,6 +187,15 @@ class Program:
                 answer = chat.call_tool("memory", {name: word for name, word in words.items() if word})
                 assert answer.ok, answer.error
                 assert "warning" not in json.loads(answer.text), answer.text
+
+    def _edit(self, text: str) -> None:
+        """Add an entry to MEMORY.md as an editor saves it: with blank lines and a last newline, in one rename."""
+        shown = run("memory", "show", "--json")
+        assert shown.exit_code == 0, shown.output
+        file, new = self._home.memory_md, self._home.path / "of-the-editor"
+        old = file.read_text().strip() if file.exists() else ""
+        new.write_text("\n\n§\n\n".join(filter(None, [old, text])) + "\n")
+        new.rename(file)
 
     def close(self) -> None:
         """Close the home."""
@@ -177,20 +224,44 @@ def read(home: HermesHome) -> State:
         shown = run("memory", "show", "--origin", "--json", *who)
         assert shown.exit_code == 0, shown.output
         notes = json.loads(shown.stdout)["memory"]
-        assert {note["origin"] for note in notes} <= {"assistant"}, notes
+        for note in notes:
+            by_person = note["entry"].startswith("Edit")
+            assert note["origin"] == ("person" if by_person else "assistant"), note
         state.notes[user] = [note["entry"] for note in notes]
-        known = run("sessions", "show", name_of(user), "--json")
-        if known.exit_code == 0:
-            messages = [(one["role"], one["content"]) for one in json.loads(known.stdout)]
-            questions = [text for role, text in messages if role == "user"]
-            answered = [(role, text) for one in questions for role, text in turn_of(one)]
-            assert messages == answered, messages
-            state.turns[user] = questions
-        else:
-            assert "no session" in known.output, known.output
-    expected = DELIMITER.join(state.notes[""])
-    assert (home.memory_md.read_text() if home.memory_md.exists() else "") == expected
+        messages = messages_of(name_of(user))
+        state.turns[user] = [text for role, text in messages if role == "user"]
+        assert messages == [message for one in state.turns[user] for message in turn_of(one)], messages
+    listed = json.loads(run("sessions", "list", "--json", "--limit", "10000").stdout)
+    for session in (one["session"]["id"] for one in listed if one["session"]["end_reason"] == "import"):
+        name = session.removeprefix("jsonl-").rpartition("-")[0]
+        messages = messages_of(session)
+        # An import that was ended brings the rest when it is run again.
+        assert messages == imported(name)[: len(messages)], messages
+        state.imports = sorted(state.imports + [name] * (len(messages) == len(imported(name))))
+    if home.memory_md.exists() or "storage:" not in home.config_yaml.read_text():
+        file = home.memory_md.read_text() if home.memory_md.exists() else ""
+        # What the person has saved stays in their form until the next change.
+        assert split(file) == state.notes[""], file
     return state
+
+
+def split(text: str) -> list[str]:
+    """Return the entries of the text of a file."""
+    return [entry.strip() for entry in text.split("§") if entry.strip()]
+
+
+def messages_of(session: str) -> list[tuple[str, str]]:
+    """Return the messages of a session; none if there is no such session."""
+    known = run("sessions", "show", session, "--json")
+    if known.exit_code:
+        assert "no session" in known.output, known.output
+        return []
+    return [(one["role"], one["content"]) for one in json.loads(known.stdout)]
+
+
+def imported(name: str) -> list[tuple[str, str]]:
+    """Return the messages of a conversation that is imported."""
+    return [message for n in range(3) for message in turn_of(f"{name} question {n}")]
 
 
 def turn_of(question: str) -> list[tuple[str, str]]:
@@ -198,10 +269,17 @@ def turn_of(question: str) -> list[tuple[str, str]]:
     return [("user", question), ("assistant", f"Answer to {question}")]
 
 
-def diagnose() -> None:
-    """Assert that the doctor finds nothing, and that nobody changed the record of notes."""
-    found = json.loads(run("doctor", "--json").stdout)
-    assert found["works"], [one for one in found["findings"] if one["state"] == "failed"]
+def diagnose(*, server: bool = False) -> None:
+    """Assert that the stores are whole, and that nobody changed the record of notes.
+
+    Args:
+        server: True if the stores are on a server of the tests, which is set up for speed: the doctor would say so.
+    """
+    if server:
+        assert json.loads(run("sessions", "check", "--json").stdout)["faults"] == []
+    else:
+        found = json.loads(run("doctor", "--json").stdout)
+        assert found["works"], [one for one in found["findings"] if one["state"] == "failed"]
     verified = run("verify")
     assert verified.exit_code == 0, verified.output
 
@@ -211,7 +289,10 @@ def deliver(home: HermesHome, state: State, acknowledged: State) -> None:
     with contextlib.closing(open_fast(home)) as memory:
         for user in USERS:
             _ = conversation(memory, user).system_prompt
-        assert memory.flush(60)
+        # The lease of a program that was killed has to end first.
+        until = time.monotonic() + DELIVERY_TIMEOUT_S
+        while not memory.flush(60):
+            assert time.monotonic() < until, "the provider has not been told of all"
     # A cut in the middle of the provider's own write leaves the beginning of a line before the next one.
     lines = (home.path / "taken.jsonl").read_text(errors="replace").splitlines()
     calls = [json.loads(line[line.rindex('{"kind"') :]) for line in lines if line.endswith("}")]
@@ -220,5 +301,7 @@ def deliver(home: HermesHome, state: State, acknowledged: State) -> None:
         ("write", state.notes, acknowledged.notes),
     ):
         taken = {call["text"] for call in calls if call["kind"] == kind}
-        missing = {text for user in USERS for text in there[user] if text in known[user]} - taken
+        # Edits of the person are in the files, and no provider is told of them.
+        texts = {text for user in USERS for text in there[user] if text in known[user]}
+        missing = {text for text in texts if not text.startswith("Edit")} - taken
         assert not missing, f"the provider has no {kind} {missing}"
