@@ -11,7 +11,6 @@ from hermes_core.config import Config
 from hermes_core.contract.extensions import PartItem
 from hermes_core.curated.origins import entry_hash
 from hermes_core.storage.engine import Engine
-from hermes_core.storage.inventory import Inventory
 from hermes_memory_agent.skills.document import read_skill
 from hermes_memory_agent.skills.history import SkillChange, SkillHistory
 from hermes_memory_agent.skills.portable import check_skill, export_skills, import_skill
@@ -56,8 +55,6 @@ class SkillPart:
         if not owner:
             return
         if folder.is_dir():
-            # First: if this process dies in between, nothing that was deleted on purpose counts as lost.
-            Inventory(self._home.path).remove_below(folder)
             shutil.rmtree(folder)
         # Then: without its origin, a skill that is left after a crash would pass for the person's.
         SkillHistory(database, key_of_folder(self._home, folder)).forget()

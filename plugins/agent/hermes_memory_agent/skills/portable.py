@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from hermes_core import HermesHome
 from hermes_core.curated.origins import PERSON, entry_hash
+from hermes_core.curated.rows import place_of
 from hermes_core.errors import ImportFailed
 from hermes_core.safety.origin import RANKS, as_origin
 from hermes_core.storage.engine import Engine
@@ -111,7 +112,8 @@ def import_skill(
         here = dict(_files(path, record["path"], lambda _: None))
         return "present" if here == record["files"] else "different"
     name = PurePosixPath(record["path"]).name
-    store = SkillStore(root, database, key=key_of_folder(home, root))
+    place = place_of(home, shared=database.shared)
+    store = SkillStore(root, database, key=key_of_folder(home, root), place=place)
     if any(skill.name == name for skill in store.skills()):
         return "different"
     origin = as_origin(record["origin"]) if keep_origins else "import"
