@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 
 from msgspec import Struct
@@ -222,27 +222,43 @@ def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str])
     return Edit(tuple(current), tuple(changes))
 
 
-def merge(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, ...] | None:
+def merge(
+    base: Sequence[str], mine: Sequence[str], theirs: Sequence[str], *, both: bool = False
+) -> tuple[str, ...] | None:
     """Join two edits of the same entries, entry by entry; None if both changed the same entry in different ways.
 
     If both added entries at the same place, those of `theirs` come first. An entry that both added stands there once.
 
+    Args:
+        both: True to keep an entry that both changed in both forms.
+
     >>> merge(["tea", "rye"], ["tea", "oats"], ["tea", "rye", "milk"])
     ('tea', 'oats', 'milk')
     """
+    edits = (theirs, mine)
+    # At one place an addition comes before a change of the entry there.
+    hunks = sorted(
+        ((*hunk, side) for side, edited in enumerate(edits) for hunk in _hunks(base, edited)),
+        key=lambda hunk: (hunk[0], hunk[1], hunk[3]),
+    )
     merged: list[str] = []
-    hunks = [list(_hunks(base, mine)), list(_hunks(base, theirs))]
     at = 0
-    while hunks[0] or hunks[1]:
-        # The earlier hunk; at one place an addition comes before a change of the entry there, and theirs before mine.
-        side = min((s for s in (1, 0) if hunks[s]), key=lambda s: hunks[s][0][:2])
-        start, end, entries = hunks[side].pop(0)
-        other = hunks[1 - side][0] if hunks[1 - side] else None
-        if other is not None and other == (start, end, entries):
-            hunks[1 - side].pop(0)
-        elif other is not None and start < other[1] and other[0] < end:
+    while hunks:
+        group = [hunks.pop(0)]
+        start, end = group[0][:2]
+        while hunks and hunks[0][0] < end and start < hunks[0][1]:
+            end = max(end, hunks[0][1])
+            group.append(hunks.pop(0))
+        forms = [
+            _edited(base, start, end, [hunk for hunk in group if hunk[3] == side])
+            for side in sorted({hunk[3] for hunk in group})
+        ]
+        before, (first, last) = base[start:end], (forms[0], forms[-1])
+        if first != last and not both:
             return None
-        merged += [*base[at:start], *entries]
+        # An entry that only one of them left as it was, the other one has removed.
+        merged += [*base[at:start], *(entry for entry in first if entry not in before or entry in last)]
+        merged += [entry for entry in last if entry not in before and entry not in first]
         at = end
     merged += base[at:]
     left = Counter(mine) | Counter(theirs)
@@ -252,6 +268,17 @@ def merge(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> tu
             left[entry] -= 1
             once.append(entry)
     return tuple(once)
+
+
+def _edited(
+    base: Sequence[str], start: int, end: int, hunks: Iterable[tuple[int, int, list[str], int]]
+) -> list[str]:
+    """Return the entries of a range of `base` after changes in it."""
+    entries: list[str] = []
+    for first, last, new, _ in hunks:
+        entries += [*base[start:first], *new]
+        start = last
+    return [*entries, *base[start:end]]
 
 
 def replacements(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -266,6 +293,8 @@ def _hunks(base: Sequence[str], edited: Sequence[str]) -> Iterator[tuple[int, in
     for tag, start, end, first, last in SequenceMatcher(None, base, edited, autojunk=False).get_opcodes():
         if tag == "replace" and end - start == last - first:
             yield from ((start + i, start + i + 1, [edited[first + i]]) for i in range(end - start))
+        elif tag == "delete":
+            yield from ((i, i + 1, []) for i in range(start, end))
         elif tag != "equal":
             yield start, end, list(edited[first:last])
 

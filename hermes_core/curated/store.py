@@ -468,14 +468,10 @@ class Notes:
                 f"save {str(view.path)!r} as UTF-8 text, or move it away and add its facts again from the .bak copy",
                 view.try_back_up(data),
             )
+        # What a person took out of a view that was never seen here is not known, and an entry that both changed stays in
+        # both forms, which a person can tell apart.
         base = split_entries(self._rows.text_of_view(file)) if file.seen else ()
-        after = parsed.entries
-        if base != file.entries and file.notes:
-            merged = merge(base, parsed.entries, file.entries) if file.seen else None
-            # Both changed one entry: it stays in both forms, which a person can tell apart. What a person took out of a
-            # view that was never seen here is not known.
-            both = (*file.entries, *(entry for entry in parsed.entries if entry not in file.entries))
-            after = both if merged is None else merged
+        after = merge(base, parsed.entries, file.entries, both=True) or ()
         emptied = bool(file.notes) and not parsed.entries
         copy = None
         if emptied or not parsed.canonical:

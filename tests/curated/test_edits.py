@@ -193,6 +193,8 @@ def test_taking_back_leaves_later_entries_alone(
         (["tea", "oats"], ["tea", "oats"], ("tea", "oats")),
         (["tea", "tea", "rye"], ["tea", "rye"], ("tea", "tea", "rye")),
         ([], ["tea", "rye", "milk"], ("milk",)),
+        ([], ["rye"], ()),
+        (["tea"], [], ()),
         (["tea", "oats"], ["tea", "barley"], None),
         (["tea"], ["tea", "barley"], None),
     ],
@@ -214,3 +216,32 @@ def test_joined_edits_hold_what_both_hold_and_nothing_else(
         assert set(merged) <= set(mine) | set(theirs)
         assert set(mine) & set(theirs) <= set(merged)
         assert all(entry in merged for entry in {*mine, *theirs} - set(base))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "merged"),
+    [
+        (["tea", "oats"], ["tea", "barley"], ("tea", "barley", "oats")),
+        (["tea"], ["tea", "barley"], ("tea", "barley")),
+        (["tea", "oats"], ["tea"], ("tea", "oats")),
+        (["milk"], ["green tea", "rye", "figs"], ("green tea", "milk", "figs")),
+    ],
+)
+def test_an_entry_that_both_changed_may_stay_in_both_forms(
+    mine: list[str], theirs: list[str], merged: tuple[str, ...]
+) -> None:
+    assert merge(["tea", "rye"], mine, theirs, both=True) == merged
+
+
+# In one order, since an entry that was moved is one that was removed and added.
+ordered = st.sets(st.sampled_from("abcdef")).map(sorted)
+
+
+@given(ordered, ordered, ordered)
+def test_joined_edits_bring_nothing_back_that_one_of_them_removed(
+    base: list[str], mine: list[str], theirs: list[str]
+) -> None:
+    merged = merge(base, mine, theirs, both=True)
+    assert merged is not None
+    removed = (set(base) - set(mine)) | (set(base) - set(theirs))
+    assert set(merged) == (set(mine) | set(theirs)) - removed
