@@ -137,9 +137,11 @@ class ProblemLog:
             if failure and not any(store in failure for store in lost):
                 problems.append(failure)
         search = self.read("past sessions", lambda: self._sessions.past.problem, "")
-        problems += filter(
-            None, (search, self._sessions.past.vector_fault, *map(str, notes.problems.values()))
-        )
+        problems += filter(None, (search, self._sessions.past.vector_fault))
+        # A damaged state.db is reported once, although all notes stand in it as well.
+        for problem in map(str, notes.problems.values()):
+            if not any(earlier in problem for earlier in problems):
+                problems.append(problem)
         problems += notes.base_problems()
         if fault := self._verdicts.fault:
             problems.append(str(fault))

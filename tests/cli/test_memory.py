@@ -338,17 +338,19 @@ def test_a_pasted_key_is_refused_and_left_nowhere(hermes: Any, hermes_home: Herm
 
 
 @pytest.mark.sqlite_only("a damaged or missing file")
-def test_a_change_that_the_damaged_outbox_kept_from_the_provider_was_made_all_the_same(
-    hermes: Any, hermes_home: HermesHome, notes: Path
+def test_a_change_in_a_damaged_database_is_one_line_with_the_way_to_repair_it(
+    hermes: Any, hermes_home: HermesHome
 ) -> None:
-    source = notes / "__init__.py"
-    source.write_text(source.read_text() + "\n    def on_memory_write(self, write):\n        pass\n")
-    set_value(hermes_home, "memory.provider", "notes")
+    hermes("memory", "add", "Likes tea")
+    view = hermes_home.memory_md.read_bytes()
+    whole = hermes_home.state_db.read_bytes()
     hermes_home.state_db.write_bytes(b"garbage" * 1000)
-    added = hermes("memory", "add", "Likes tea", code=3)
-    assert "Entry added." in added.stdout
-    assert "does not know of it yet" in added.stdout
-    assert f"{str(hermes_home.state_db)!r} is damaged" in added.stderr
+    error = " ".join(hermes("memory", "add", "Likes rye", code=1).stderr.split())
+    assert error.startswith("error: ")
+    assert f"{str(hermes_home.state_db)!r} is damaged" in error
+    assert "`hermes-memory sessions repair`" in error
+    assert hermes_home.memory_md.read_bytes() == view
+    hermes_home.state_db.write_bytes(whole)
     assert "Likes tea" in hermes("memory", "show").stdout
 
 

@@ -155,16 +155,12 @@ def test_a_folder_without_notes_or_the_own_one_is_refused(
     assert "is the folder of the notes" in hermes("memory", "export", hermes_home.memories, code=1).stderr
 
 
-def test_the_files_from_before_a_server_are_told_and_imported(
-    hermes: Any, data: Any, hermes_home: HermesHome, engine: str
+def test_a_file_that_was_there_before_the_database_is_taken_into_it(
+    data: Any, hermes_home: HermesHome, engine: str
 ) -> None:
-    if engine == "sqlite":
-        return
-    hermes_home.memories.mkdir()
+    del engine
+    hermes_home.memories.mkdir(parents=True, exist_ok=True)
     hermes_home.memory_md.write_text("Uses ruff")
-    findings = {one["what"]: one for one in data("doctor", code=None)["findings"]}
-    assert "not read" in findings["memories/MEMORY.md"]["detail"]
-    assert "hermes-memory memory import" in findings["memories/MEMORY.md"]["remedy"]
-    assert data("memory", "show")["memory"] == []
-    hermes("memory", "import", hermes_home.memories)
     assert data("memory", "show")["memory"] == ["Uses ruff"]
+    assert hermes_home.memory_md.read_text() == "Uses ruff"
+    assert data("memory", "history") == []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -89,41 +87,14 @@ def test_sessions_name_a_low_origin(hermes: Any, data: Any, memory: Memory) -> N
 
 
 def test_status_and_doctor_count_what_waits(hermes: Any, data: Any, memory: Memory) -> None:
-    assert data("memory", "status")["waiting"] == {"count": 0, "of_users": {}, "earlier": 0}
+    assert data("memory", "status")["waiting"] == {"count": 0, "of_users": {}}
     assert "notes that wait" not in hermes("memory", "status").stdout
     note(memory, PAGE)
     note(memory, PAGE, session=Session("t1", platform="telegram", user_id="42"))
-    assert data("memory", "status")["waiting"] == {"count": 1, "of_users": {"telegram:42": 1}, "earlier": 0}
+    assert data("memory", "status")["waiting"] == {"count": 1, "of_users": {"telegram:42": 1}}
     assert (
         "hermes-memory review confirms or rejects them; 1 of telegram:42" in hermes("memory", "status").stdout
     )
     details = {one["detail"]: one["remedy"] for one in data("doctor")["findings"]}
     assert details["1 note from a web page waits"] == "hermes-memory review"
     assert details["notes of telegram:42 that wait: 1"] == "hermes-memory review --user telegram:42"
-
-
-def test_notes_of_an_earlier_version_are_counted_once(
-    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
-) -> None:
-    hermes("memory", "add", "Likes tea")
-    (hermes_home.memories / "origins.json").unlink(missing_ok=True)
-    with closing(sqlite3.connect(hermes_home.journal_db)) as journal, journal:
-        journal.execute("UPDATE changes SET writes = replace(writes, '\"origin\": \"person\"', '')")
-    memory.inventory.remove({"memories/origins.json"})
-    assert data("memory", "status")["waiting"]["earlier"] == 1
-    assert "notes before this version  1" in hermes("memory", "status").stdout
-    assert "before this version" not in hermes("memory", "status").stdout
-    assert [one["origin"] for one in data("memory", "show", "--origin")["memory"]] == ["person"]
-
-
-def test_a_damaged_file_of_origins_is_a_problem_of_every_turn(
-    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
-) -> None:
-    note(memory, PAGE)
-    (hermes_home.memories / "origins.json").write_text("{")
-    turn = memory.conversation("c").turn("Hello")
-    assert sum("origins.json" in problem for problem in turn.problems) == 1
-    assert sum("origins.json" in problem for problem in data("memory", "status", code=3)["problems"]) == 1
-    assert any(
-        one["state"] == "failed" and "origins" in one["what"] for one in data("doctor", code=3)["findings"]
-    )

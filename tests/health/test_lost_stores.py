@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from hermes_core.storage.inventory import Inventory
 pytestmark = pytest.mark.sqlite_only("files that were lost")
 
 PROVIDER_DB = "facts/facts.db"
-STORES = ["state.db", "memories/journal.db", "memories/MEMORY.md", "memories/USER.md", PROVIDER_DB]
+STORES = ["state.db", PROVIDER_DB]
 
 
 def run(*words: str) -> tuple[int, str]:
@@ -94,6 +94,53 @@ def test_a_lost_database_takes_no_rows_and_is_whole_with_its_backup(
     assert run("memory", "status")[0] == 0
 
 
+@pytest.mark.parametrize("how", ["emptied", "deleted"])
+def test_notes_whose_database_was_lost_come_back_as_data_once_the_loss_is_accepted(
+    filled: HermesHome, how: str
+) -> None:
+    add_note_of_a_page(filled)
+    lose(filled.state_db, how)
+    assert run("doctor", "--accept-loss")[0] == 0
+    with open_memory(filled) as memory:
+        assert memory.curated.entries("memory") == ("likes tea", "The museum opens at 9")
+        assert [note.entry for note in memory.curated.read().waiting_notes()] == [
+            "likes tea",
+            "The museum opens at 9",
+            "likes rye",
+        ]
+        assert memory.system_prompt(memory.start_session("later")) == ""
+        filled.memory_md.write_text("likes tea\n§\nThe museum opens at 9\n§\nlikes oats")
+        assert memory.curated.read().origin_of("likes oats").origin == "person"
+
+
+@pytest.mark.parametrize("how", ["emptied", "deleted"])
+def test_a_second_loss_counts_from_its_own_time(filled: HermesHome, how: str) -> None:
+    lose(filled.state_db, how)
+    run("doctor", "--accept-loss")
+    with open_memory(filled) as memory:
+        memory.end_turn(memory.start_session("s3"), "And the stove?", "In the attic.")
+    add_note_of_a_page(filled)
+    lose(filled.state_db, how)
+    run("doctor", "--accept-loss")
+    with open_memory(filled) as memory:
+        assert memory.curated.read().origin_of("The museum opens at 9").origin == "import"
+
+
+def test_a_deleted_file_of_notes_is_written_anew_and_no_loss(filled: HermesHome) -> None:
+    filled.memory_md.unlink()
+    assert run("memory", "status")[0] == run("doctor")[0] == 0
+    assert filled.memory_md.read_text() == "likes tea"
+
+
+def test_undo_brings_back_notes_whose_file_was_emptied(filled: HermesHome) -> None:
+    filled.memory_md.write_text("")
+    assert run("memory", "status")[0] == 0
+    with open_memory(filled) as memory:
+        assert memory.curated.entries("memory") == ()
+    assert run("memory", "undo")[0] == 0
+    assert filled.memory_md.read_text() == "likes tea"
+
+
 def test_the_log_of_an_emptied_database_is_moved_aside_not_deleted(filled: HermesHome) -> None:
     lose(filled.state_db, "emptied")
     log = filled.path / "state.db-wal"
@@ -103,14 +150,6 @@ def test_the_log_of_an_emptied_database_is_moved_aside_not_deleted(filled: Herme
     assert run("doctor", "--accept-loss")[0] == 0
     (copy,) = filled.path.glob("state.db.lost-*/state.db-wal")
     assert copy.read_bytes() == b"rows that a repair may read"
-
-
-@pytest.mark.parametrize("how", ["emptied", "deleted"])
-def test_undo_brings_back_notes_that_were_lost(filled: HermesHome, how: str) -> None:
-    lose(filled.memory_md, how)
-    assert run("memory", "undo")[0] == 0
-    assert filled.memory_md.read_text() == "likes tea"
-    assert run("memory", "status")[0] == 0
 
 
 def test_what_our_own_commands_delete_is_no_loss(filled: HermesHome) -> None:
@@ -163,25 +202,6 @@ def add_note_of_a_page(home: HermesHome, user: str = "") -> None:
         ]
 
 
-@pytest.mark.parametrize("how", ["emptied", "deleted"])
-def test_lost_origins_of_notes_are_accepted_only_when_the_notes_are_gone_too(
-    filled: HermesHome, how: str
-) -> None:
-    add_note_of_a_page(filled)
-    lose(filled.memories / "origins.json", how)
-    for command in (("memory", "status"), ("doctor",), ("doctor", "--accept-loss"), ("memory", "status")):
-        code, output = run(*command)
-        assert code == 3
-        assert "origins.json" in output
-        assert "hermes-memory review" in output
-    with open_memory(filled) as memory:
-        assert memory.system_prompt(memory.start_session("later")) == ""
-    lose(filled.memory_md, "deleted")
-    lose(filled.user_md, "deleted")
-    run("doctor", "--accept-loss")
-    assert run("memory", "status")[0] == 0
-
-
 def test_a_user_who_is_forgotten_leaves_no_lost_origins(filled: HermesHome) -> None:
     add_note_of_a_page(filled, user="42")
     with open_memory(filled) as memory:
@@ -190,27 +210,8 @@ def test_a_user_who_is_forgotten_leaves_no_lost_origins(filled: HermesHome) -> N
     assert run("memory", "status")[0] == 0
 
 
-def test_a_turn_looks_at_the_lost_notes_of_its_own_user_only(filled: HermesHome) -> None:
-    """A gateway has thousands of users; what all of them lost is a matter of doctor."""
-    with open_memory(filled) as memory:
-        ann, ben = (memory.start_session(platform="telegram", user_id=name) for name in ("ann", "ben"))
-        for session in (ann, ben):
-            memory.change_memory("add", "memory", "Likes tea.", session=session, by_person=True)
-        memory.inventory.record()
-        file = filled.memory_md_of(ann.owner)
-        file.unlink()
-
-        def names_it(sentences: Iterable[str]) -> bool:
-            return any(str(file) in sentence for sentence in sentences)
-
-        assert names_it(memory.begin_turn(ann, "Hello?").problems)
-        assert not names_it(memory.begin_turn(ben, "Hello?").problems)
-        assert not names_it(memory.begin_turn(memory.start_session(), "Hello?").problems)
-        assert names_it(memory.problems())
-
-
 @pytest.mark.parametrize("how", ["emptied", "deleted"])
-@pytest.mark.parametrize("name", [*STORES, "memories/origins.json"])
+@pytest.mark.parametrize("name", STORES)
 def test_the_doctor_names_a_lost_store_once(filled: HermesHome, name: str, how: str) -> None:
     with open_memory(filled) as memory:
         page = [Operation("add", "The museum opens at 9")]
@@ -231,21 +232,19 @@ def test_a_note_looks_at_all_stores_only_if_their_set_may_have_changed(
         looks += 1
         return all_stores(inventory)
 
-    def looks_of(target: str, text: str) -> int:
+    def looks_of(text: str) -> int:
         before = looks
-        assert memory.change_memory("add", target, text)["success"]
+        assert memory.change_memory("add", "memory", text)["success"]
         return looks - before
 
     monkeypatch.setattr(Inventory, "_stores", counted)
-    with contextlib.closing(facts_of(hermes_home)) as facts, open_memory(hermes_home) as memory:
+    with contextlib.closing(facts_of(hermes_home)) as facts:
         facts.execute("SELECT * FROM facts")
-        session = memory.start_session("s1", platform="app")
-        memory.end_turn(session, "Where do I live?", "In Oslo.")
-        assert looks_of("memory", "likes tea") == 1
-        assert looks_of("memory", "likes rye") == 1, "the database of the facts is still empty"
-        facts.execute("INSERT INTO facts VALUES ('tea')")
-        assert looks_of("memory", "likes oats") == 1
-        assert looks_of("memory", "likes figs") == 0, "all stores are known"
-        assert looks_of("user", "likes jam") == 1, "USER.md is new"
-        (hermes_home.path / PROVIDER_DB).write_bytes(b"")
-        assert [lost.name for lost in memory.inventory.lost()] == [PROVIDER_DB]
+        with open_memory(hermes_home) as memory:
+            assert looks_of("likes tea") == 1
+            assert looks_of("likes rye") == 1, "the database of the facts is still empty"
+            facts.execute("INSERT INTO facts VALUES ('tea')")
+            assert looks_of("likes oats") == 1
+            assert looks_of("likes figs") == 0, "all stores are known"
+            (hermes_home.path / PROVIDER_DB).write_bytes(b"")
+            assert [lost.name for lost in memory.inventory.lost()] == [PROVIDER_DB]
