@@ -215,9 +215,10 @@ class Memory(MemoryTurns):
                 self._add_provider(chosen, self.selected, declared_settings(chosen))
             for name in self._members if isinstance(chosen, str) else ():
                 self._load(name)
-            # Changes of the notes that a crash left out; rows of `outbox.db` that can't be read yet go first.
+            # Rows of `outbox.db` that can't be read yet go first.
             if self._taken and not self.manager.outbox.held_back:
-                self.problem_log.read("notes for the provider", self.curated.tell_removals, None)
+                # The next read of the sessions, which are in the same database, takes back that it failed.
+                self.problem_log.read("past sessions", self.curated.tell_removals, None)
             undo.pop_all()
         extras = [loaded.extras for loaded in self.loaded.values() if loaded.extras is not NO_EXTRAS]
         self.extras: ProviderExtras = (

@@ -138,8 +138,10 @@ class ProblemLog:
                 problems.append(failure)
         search = self.read("past sessions", lambda: self._sessions.past.problem, "")
         problems += filter(None, (search, self._sessions.past.vector_fault))
-        told = any(self._sessions.database.label in problem for problem in problems)
-        problems += map(str, () if notes.unreachable and told else notes.problems.values())
+        # A damaged state.db is reported once, although all notes stand in it as well.
+        for problem in map(str, notes.problems.values()):
+            if not any(earlier in problem for earlier in problems):
+                problems.append(problem)
         problems += notes.base_problems()
         if fault := self._verdicts.fault:
             problems.append(str(fault))

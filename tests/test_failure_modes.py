@@ -6,6 +6,7 @@ used to, the docstring says why.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import resource
@@ -34,7 +35,7 @@ from hermes_core.config import Credentials, set_value
 from hermes_core.errors import BackendUnavailable, ModelUnavailable
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.schema import MIGRATIONS
-from hermes_core.storage.files import FileSystem, locked
+from hermes_core.storage.files import FileSystem
 from hermes_core.storage.sqlite import Database
 from hermes_memory_agent import Agent, Answer
 from hermes_memory_agent.cancel import Cancel, Cancelled
@@ -235,28 +236,16 @@ def test_a_hand_edit_is_adopted_and_only_a_conflict_is_refused(remember: Remembe
     assert "UTF-8" in result["remediation"]
 
 
+@pytest.mark.sqlite_only("a lock of the file")
 @row("file lock unavailable")
 def test_a_lock_that_is_not_to_be_had_refuses_the_write(remember: Remember, hermes_home: HermesHome) -> None:
-    """Built-in memory, no lock: the write waits, then is refused; it never goes on without one.
-
-    On purpose: an atomic replace protects readers, but two writers without a lock lose one another's entries.
-    """
+    """Built-in memory, no lock: the write waits, then is refused; it never goes on without one."""
     memory = remember()
     change(memory, "add", content="Likes tea")
-    memory.curated._journal._lock_timeout = 0.1
-    held, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with locked(hermes_home.memory_md):
-            held.set()
-            done.wait()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait()
-    result = change(memory, "add", content="Plays chess")
-    done.set()
-    holder.join()
+    memory.sessions.database._patience = 0.1
+    with contextlib.closing(sqlite3.connect(hermes_home.state_db, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        result = change(memory, "add", content="Plays chess")
     assert not result["success"]
     assert "lock" in result["error"]
     assert memory.curated.entries("memory") == ("Likes tea",)
@@ -463,14 +452,16 @@ def test_an_interrupted_turn_reaches_no_provider(remember: Remember) -> None:
 @pytest.mark.sqlite_only("a damaged or missing file")
 @row("session database unavailable")
 def test_session_search_without_its_database_answers_an_error(remember: Remember) -> None:
-    """Session search, no usable database: the model gets an error that says so; curated memory goes on."""
+    """Session search, no usable database: the model gets an error that says so; so does a change of the notes."""
     memory = remember()
     memory.home.path.mkdir(exist_ok=True)
     memory.home.state_db.write_bytes(b"this is no database, and never was one")
     result = search(memory, "tea")
     assert not result["success"]
     assert "session database not available" in result["error"]
-    assert change(memory, "add", content="Likes tea")["success"]
+    added = change(memory, "add", content="Likes tea")
+    assert not added["success"]
+    assert "state.db" in added["error"]
     assert (
         "session database not available" in search(remember(sessions__search_enabled=False), "tea")["error"]
     )

@@ -248,7 +248,7 @@ class NoteHistory:
         """
         query = "SELECT coalesce(max(id), 0) FROM note_changes WHERE provider = ?"
         since = int(self._database.execute(query, (provider,)).fetchone()[0])
-        query = "SELECT session, writes, gone FROM note_changes WHERE id > ? AND provider <> '' ORDER BY id"
+        query = "SELECT session, writes, gone FROM note_changes WHERE id > ? ORDER BY id"
         for row in self._database.execute(query, (since,)).fetchall() if since else ():
             gone = json.loads(row["gone"])
             for write in _writes(row["writes"]):

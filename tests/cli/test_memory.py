@@ -338,11 +338,20 @@ def test_a_pasted_key_is_refused_and_left_nowhere(hermes: Any, hermes_home: Herm
 
 
 @pytest.mark.sqlite_only("a damaged or missing file")
-def test_a_damaged_database_takes_no_note_and_says_so(hermes: Any, hermes_home: HermesHome) -> None:
+def test_a_change_in_a_damaged_database_is_one_line_with_the_way_to_repair_it(
+    hermes: Any, hermes_home: HermesHome
+) -> None:
     hermes("memory", "add", "Likes tea")
+    view = hermes_home.memory_md.read_bytes()
+    whole = hermes_home.state_db.read_bytes()
     hermes_home.state_db.write_bytes(b"garbage" * 1000)
-    assert "hermes-memory sessions repair" in hermes("memory", "add", "Likes rain", code=1).stderr
-    assert hermes_home.memory_md.read_text() == "Likes tea"
+    error = " ".join(hermes("memory", "add", "Likes rye", code=1).stderr.split())
+    assert error.startswith("error: ")
+    assert f"{str(hermes_home.state_db)!r} is damaged" in error
+    assert "`hermes-memory sessions repair`" in error
+    assert hermes_home.memory_md.read_bytes() == view
+    hermes_home.state_db.write_bytes(whole)
+    assert "Likes tea" in hermes("memory", "show").stdout
 
 
 def test_a_reset_of_both_files_says_that_an_undo_brings_back_one(hermes: Any) -> None:

@@ -151,15 +151,16 @@ def test_a_folder_without_notes_or_the_own_one_is_refused(
 ) -> None:
     assert "has no MEMORY.md" in hermes("memory", "import", tmp_path, code=1).stderr
     hermes("memory", "add", "Uses ruff")
-    hermes_home.memories.mkdir(parents=True, exist_ok=True)
+    hermes_home.memories.mkdir(exist_ok=True)
     assert "is the folder of the notes" in hermes("memory", "export", hermes_home.memories, code=1).stderr
 
 
-def test_the_files_from_before_a_server_are_adopted(
-    hermes: Any, data: Any, hermes_home: HermesHome, engine: str
+def test_a_file_that_was_there_before_the_database_is_taken_into_it(
+    data: Any, hermes_home: HermesHome, engine: str
 ) -> None:
+    del engine
     hermes_home.memories.mkdir(parents=True, exist_ok=True)
     hermes_home.memory_md.write_text("Uses ruff")
     assert data("memory", "show")["memory"] == ["Uses ruff"]
-    hermes_home.memory_md.unlink()
-    assert data("memory", "show")["memory"] == ["Uses ruff"]
+    assert hermes_home.memory_md.read_text() == "Uses ruff"
+    assert data("memory", "history") == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,53 @@ def test_a_lost_database_takes_no_rows_and_is_whole_with_its_backup(
     assert run("memory", "status")[0] == 0
 
 
+@pytest.mark.parametrize("how", ["emptied", "deleted"])
+def test_notes_whose_database_was_lost_come_back_as_data_once_the_loss_is_accepted(
+    filled: HermesHome, how: str
+) -> None:
+    add_note_of_a_page(filled)
+    lose(filled.state_db, how)
+    assert run("doctor", "--accept-loss")[0] == 0
+    with open_memory(filled) as memory:
+        assert memory.curated.entries("memory") == ("likes tea", "The museum opens at 9")
+        assert [note.entry for note in memory.curated.read().waiting_notes()] == [
+            "likes tea",
+            "The museum opens at 9",
+            "likes rye",
+        ]
+        assert memory.system_prompt(memory.start_session("later")) == ""
+        filled.memory_md.write_text("likes tea\n§\nThe museum opens at 9\n§\nlikes oats")
+        assert memory.curated.read().origin_of("likes oats").origin == "person"
+
+
+@pytest.mark.parametrize("how", ["emptied", "deleted"])
+def test_a_second_loss_counts_from_its_own_time(filled: HermesHome, how: str) -> None:
+    lose(filled.state_db, how)
+    run("doctor", "--accept-loss")
+    with open_memory(filled) as memory:
+        memory.end_turn(memory.start_session("s3"), "And the stove?", "In the attic.")
+    add_note_of_a_page(filled)
+    lose(filled.state_db, how)
+    run("doctor", "--accept-loss")
+    with open_memory(filled) as memory:
+        assert memory.curated.read().origin_of("The museum opens at 9").origin == "import"
+
+
+def test_a_deleted_file_of_notes_is_written_anew_and_no_loss(filled: HermesHome) -> None:
+    filled.memory_md.unlink()
+    assert run("memory", "status")[0] == run("doctor")[0] == 0
+    assert filled.memory_md.read_text() == "likes tea"
+
+
+def test_undo_brings_back_notes_whose_file_was_emptied(filled: HermesHome) -> None:
+    filled.memory_md.write_text("")
+    assert run("memory", "status")[0] == 0
+    with open_memory(filled) as memory:
+        assert memory.curated.entries("memory") == ()
+    assert run("memory", "undo")[0] == 0
+    assert filled.memory_md.read_text() == "likes tea"
+
+
 def test_the_log_of_an_emptied_database_is_moved_aside_not_deleted(filled: HermesHome) -> None:
     lose(filled.state_db, "emptied")
     log = filled.path / "state.db-wal"
@@ -102,14 +150,6 @@ def test_the_log_of_an_emptied_database_is_moved_aside_not_deleted(filled: Herme
     assert run("doctor", "--accept-loss")[0] == 0
     (copy,) = filled.path.glob("state.db.lost-*/state.db-wal")
     assert copy.read_bytes() == b"rows that a repair may read"
-
-
-@pytest.mark.parametrize("how", ["emptied", "deleted"])
-def test_notes_whose_view_was_lost_come_back(filled: HermesHome, how: str) -> None:
-    lose(filled.memory_md, how)
-    assert run("memory", "undo" if how == "emptied" else "show")[0] == 0
-    assert filled.memory_md.read_text() == "likes tea"
-    assert run("memory", "status")[0] == 0
 
 
 def test_what_our_own_commands_delete_is_no_loss(filled: HermesHome) -> None:
@@ -162,7 +202,7 @@ def add_note_of_a_page(home: HermesHome, user: str = "") -> None:
         ]
 
 
-def test_a_user_who_is_forgotten_leaves_no_lost_store(filled: HermesHome) -> None:
+def test_a_user_who_is_forgotten_leaves_no_lost_origins(filled: HermesHome) -> None:
     add_note_of_a_page(filled, user="42")
     with open_memory(filled) as memory:
         memory.end_turn(memory.start_session("s3", platform="telegram", user_id="42"), "Hello.", "Hello.")
@@ -179,3 +219,32 @@ def test_the_doctor_names_a_lost_store_once(filled: HermesHome, name: str, how: 
     lose(filled.path / name, how)
     failures = [finding for finding in examine(filled).findings if finding.failed]
     assert len([one for one in failures if name in one.detail]) == 1, failures
+
+
+def test_a_note_looks_at_all_stores_only_if_their_set_may_have_changed(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    all_stores = Inventory._stores
+
+    def counted(inventory: Inventory) -> Iterator[tuple[str, Path]]:
+        nonlocal looks
+        looks += 1
+        return all_stores(inventory)
+
+    def looks_of(text: str) -> int:
+        before = looks
+        assert memory.change_memory("add", "memory", text)["success"]
+        return looks - before
+
+    monkeypatch.setattr(Inventory, "_stores", counted)
+    with contextlib.closing(facts_of(hermes_home)) as facts:
+        facts.execute("SELECT * FROM facts")
+        with open_memory(hermes_home) as memory:
+            assert looks_of("likes tea") == 1
+            assert looks_of("likes rye") == 1, "the database of the facts is still empty"
+            facts.execute("INSERT INTO facts VALUES ('tea')")
+            assert looks_of("likes oats") == 1
+            assert looks_of("likes figs") == 0, "all stores are known"
+            (hermes_home.path / PROVIDER_DB).write_bytes(b"")
+            assert [lost.name for lost in memory.inventory.lost()] == [PROVIDER_DB]

@@ -166,7 +166,7 @@ class Drawer(MemoryProvider):
     ],
     ids=["empty", "garbage", "pages"],
 )
-def test_a_damaged_store_hides_neither_provider_nor_notes(
+def test_a_damaged_store_does_not_hide_the_provider_and_is_told_once(
     lockbox: HermesHome, damage: Callable[[bytes], bytes]
 ) -> None:
     with open_memory(lockbox, provider="") as memory:
@@ -177,14 +177,14 @@ def test_a_damaged_store_hides_neither_provider_nor_notes(
     status = status_of(lockbox)
     assert status.selected
     assert (status.selected.name, status.selected.state) == ("lockbox", "active")
-    assert status.builtin["memory"].entries is None  # the notes and the outbox stand in the same file
+    assert status.builtin["memory"].entries is None  # they stand in the same file
     assert status.outbox.waiting is None
     assert "hermes-memory sessions repair" in problems(status)
     assert len(status.problems) == 1
 
 
 @pytest.mark.sqlite_only("a file of a newer version")
-def test_an_outbox_of_a_newer_version_is_told_and_hides_nothing_else(hermes_home: HermesHome) -> None:
+def test_a_database_of_a_newer_version_is_told(hermes_home: HermesHome) -> None:
     with outbox_of(hermes_home) as outbox:
         assert outbox.depth == 0
     with contextlib.closing(sqlite3.connect(hermes_home.state_db, isolation_level=None)) as newer:

@@ -253,7 +253,7 @@ def test_a_database_of_before_the_first_release_is_refused_with_the_way_to_conve
     released = Database(path, [(SCHEMA_1, MIGRATIONS[0][1])])
     with contextlib.closing(released), pytest.raises(DatabaseUnavailable) as refused:
         _ = released.connection
-    assert "before 0.1.0 (it has 'titles', this version needs 'schema-1')" in refused.value.message
+    assert "before 0.1.0 (it has 'titles', this version needs 'tables-1')" in refused.value.message
     assert "python bench/convert_home.py HOME" in refused.value.remedy
     assert path.read_bytes() == before
 
