@@ -442,7 +442,7 @@ class MemoryTurns(MemorySessions):
             else:
                 self.manager.initialize_all(session)
                 answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
-        if name == MEMORY_SCHEMA["name"]:
+        if name == MEMORY_SCHEMA["name"] and self.home.state_db.exists():
             self.inventory.add(self.home.state_db)
         self.origins.add_answer(session, answer, reading.result)
         reading.result = lowest([reading.result, *([] if earlier is None else [earlier])])
@@ -469,7 +469,8 @@ class MemoryTurns(MemorySessions):
         session = self.complete(session or self.local_session)
         if by_person:
             answer = call_memory_tool(self.curated.of(session), arguments, session)
-            self.inventory.add(self.home.state_db)
+            if self.home.state_db.exists():
+                self.inventory.add(self.home.state_db)
         else:
             answer = self.call_tool(session, "memory", arguments)
         result: dict[str, Any] = json.loads(answer)

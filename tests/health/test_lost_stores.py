@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -219,32 +218,3 @@ def test_the_doctor_names_a_lost_store_once(filled: HermesHome, name: str, how: 
     lose(filled.path / name, how)
     failures = [finding for finding in examine(filled).findings if finding.failed]
     assert len([one for one in failures if name in one.detail]) == 1, failures
-
-
-def test_a_note_looks_at_all_stores_only_if_their_set_may_have_changed(
-    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks = 0
-    all_stores = Inventory._stores
-
-    def counted(inventory: Inventory) -> Iterator[tuple[str, Path]]:
-        nonlocal looks
-        looks += 1
-        return all_stores(inventory)
-
-    def looks_of(text: str) -> int:
-        before = looks
-        assert memory.change_memory("add", "memory", text)["success"]
-        return looks - before
-
-    monkeypatch.setattr(Inventory, "_stores", counted)
-    with contextlib.closing(facts_of(hermes_home)) as facts:
-        facts.execute("SELECT * FROM facts")
-        with open_memory(hermes_home) as memory:
-            assert looks_of("likes tea") == 1
-            assert looks_of("likes rye") == 1, "the database of the facts is still empty"
-            facts.execute("INSERT INTO facts VALUES ('tea')")
-            assert looks_of("likes oats") == 1
-            assert looks_of("likes figs") == 0, "all stores are known"
-            (hermes_home.path / PROVIDER_DB).write_bytes(b"")
-            assert [lost.name for lost in memory.inventory.lost()] == [PROVIDER_DB]
