@@ -21,10 +21,8 @@ def terms_of_row(values: Mapping[str, Any]) -> tuple[str, str, str] | None:
     if values.get("state") in HIDDEN:
         return None
     # An imported message may lack columns, or have others in their place, which the table then refuses.
-    content, tool_name, tool_calls = (
-        str(values.get(n) or "") for n in ("content", "tool_name", "tool_calls")
-    )
-    return terms_of(content, tool_name, tool_calls)
+    texts = (values.get("content") or "", values.get("tool_name") or "", values.get("tool_calls") or "")
+    return terms_of(*map(str, texts))
 
 
 def terms_of(content: str, tool_name: str, tool_calls: str) -> tuple[str, str, str]:
