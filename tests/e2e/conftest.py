@@ -42,7 +42,9 @@ class Filer(MemoryProvider):
     def store(self, kind, event, session, text):
         line = {"kind": kind, "id": event, "session": session, "text": text}
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(handle, (json.dumps(line) + "\\n").encode())
+        data = (json.dumps(line) + "\\n").encode()
+        while data:
+            data = data[os.write(handle, data) :]
         os.fsync(handle)
         os.close(handle)
 '''
