@@ -415,10 +415,9 @@ class StorageMove:
 
     def _compare(self, source: SessionStore, target: SessionStore, receipt: StorageMoveReceipt) -> list[str]:
         """Note the hashes of both stores in the receipt, and return a line for each difference."""
-        pair = (source.database, target.database)
         before, after = (
-            digest_store(one, other, lambda count: self._progress("comparing", count))
-            for one, other in (pair, pair[::-1])
+            digest_store(store.database, lambda count: self._progress("comparing", count))
+            for store in (source, target)
         )
         receipt.source_hash, receipt.target_hash = before.hash, after.hash
         return [*differences(before, after, source), *target.index.check()]
