@@ -64,10 +64,10 @@ DIALECT = Dialect(
     # unixepoch('subsec') needs SQLite 3.42.
     now="((julianday('now') - 2440587.5) * 86400.0)",
     row_lock="",  # a transaction holds the write lock of the whole file
-    skip_locked="",
     position="instr",
     any_of="{} IN (SELECT value FROM json_each(?))",
     indexed_by="INDEXED BY {}",
+    name_lock="",
 )
 
 JournalMode = Literal["auto", "wal", "delete"]
@@ -298,9 +298,6 @@ class Database:
                 sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  our own names
                 keys.append(int(connection.execute(sql, tuple(row.values())).lastrowid or 0))
             return keys, [connection.execute(sql, parameters).fetchall() for sql, parameters in further]
-
-    def serialize(self, name: str) -> None:
-        """Do nothing: SQLite has one writer at a time."""
 
     def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:  # noqa: ARG002  the protocol's
         """Call `write` once: SQLite reports no error of a kind that a second call would not meet."""

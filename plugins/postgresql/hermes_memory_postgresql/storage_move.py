@@ -349,8 +349,8 @@ class StorageMove:
         """
         database = target.database
         own = StoreMark(mark.move_id, "target", complete=False, other=label)
-        with database.transaction():
-            database.serialize(_MARK_LOCK)
+        with database.transaction() as connection:
+            database.dialect.serialize(connection, _MARK_LOCK)
             there = read_mark(database)
             if there is None or there.move_id != mark.move_id:
                 self._refuse_filled(target, self._counts(target))
@@ -363,8 +363,8 @@ class StorageMove:
 
     def _mark_source(self, source: SessionStore, mark: StoreMark) -> None:
         """Mark the source, so that its rows stay as they are from now on."""
-        with source.database.transaction():
-            source.database.serialize(_MARK_LOCK)
+        with source.database.transaction() as connection:
+            source.database.dialect.serialize(connection, _MARK_LOCK)
             there = read_mark(source.database)
             if there is not None and there.move_id != mark.move_id:
                 raise StorageError(
