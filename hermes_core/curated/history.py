@@ -170,7 +170,9 @@ class NoteHistory:
         with self._database.transaction() as connection:
             deleted = connection.execute("DELETE FROM note_changes WHERE file = ?", (key,)).rowcount
             connection.execute("UPDATE note_entries SET change = 0 WHERE file = ?", (key,))
-            self._database.serialize(EVENTS)  # no event of this file is appended meanwhile
+            self._database.dialect.serialize(
+                connection, EVENTS
+            )  # no event of this file is appended meanwhile
             self._chain.erase(key)
             self._chain.append("prune", "", {"changes": deleted})
         return deleted
@@ -269,8 +271,10 @@ class NoteHistory:
         """
         if not self._database.exists:
             return None
-        with self._database.detecting_damage(), self._database.transaction():
-            self._database.serialize(EVENTS)  # no change is stored between the two queries
+        with self._database.detecting_damage(), self._database.transaction() as connection:
+            self._database.dialect.serialize(
+                connection, EVENTS
+            )  # no change is stored between the two queries
             return self._chain.check(self._contents())
 
     def accept_history(self) -> None:

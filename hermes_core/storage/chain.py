@@ -104,7 +104,9 @@ class EventChain:
     def append(self, kind: str, subject: str, details: Mapping[str, Any], change: int | None = None) -> int:
         """Append an event and return its id. In a transaction, it is stored with the rest of that."""
         with self._database.transaction() as connection:
-            self._database.serialize(EVENTS)  # an event holds the hash of the one before it
+            self._database.dialect.serialize(
+                connection, EVENTS
+            )  # an event holds the hash of the one before it
             last = connection.execute(f"SELECT id, hash FROM {EVENTS} ORDER BY id DESC LIMIT 1").fetchone()
             if last is None and kind not in _STARTS:
                 self.append("begin", "", {"through": 0})

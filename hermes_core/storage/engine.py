@@ -79,18 +79,29 @@ class Dialect(Struct, frozen=True):
         now: Expression for the time of day in epoch seconds, by the clock of the server if there is one.
         row_lock: Text to append to a SELECT, so that other transactions wait with changes of its rows until this one
             ends. "" for an engine with only one writer.
-        skip_locked: As `row_lock`, but rows that another transaction has locked are left out.
         position: Name of the function that returns the place of a text in another one.
         any_of: Condition that a column, `{}`, has one of the values of a list, which is JSON if the word says so.
         indexed_by: What stands after a table's name so that a statement walks the index `{}`; "" without such a hint.
+        name_lock: Statement that waits until no other transaction has locked this name, `?`, and locks it until the commit.
+            "" for an engine with only one writer.
     """
 
     now: str
     row_lock: str
-    skip_locked: str
     position: str
     any_of: str
     indexed_by: str
+    name_lock: str
+
+    @property
+    def skip_locked(self) -> str:
+        """Text as `row_lock`, which leaves out rows that another transaction has locked."""
+        return self.row_lock and f"{self.row_lock} SKIP LOCKED"
+
+    def serialize(self, connection: Connection, name: str) -> None:
+        """Let transactions of one name run one after the other. The lock ends with the transaction of the connection."""
+        if self.name_lock:
+            connection.execute(self.name_lock, (name,))
 
     def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
         """Return the condition that a column has one of these values, and its one parameter."""
@@ -106,6 +117,9 @@ class Engine(Protocol):
     instead of numbers for truth, and no name that either of them reserves.
 
     Attributes:
+        kind: The engine, for people.
+        dialect: The words of its SQL.
+        shared: True for a server, whose tables the programs of several machines use.
         value_errors: Errors of a statement whose parameters do not fit the columns or constraints of a table.
     """
 
@@ -187,12 +201,6 @@ class Engine(Protocol):
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
-
-    def serialize(self, name: str) -> None:
-        """Within a transaction, wait until no other transaction with this name is open.
-
-        Transactions of one name run one after the other. The lock ends with the transaction.
-        """
 
     def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
         """Call `write`, and call it again if it failed and may be repeated.

@@ -64,10 +64,10 @@ DIALECT = Dialect(
     # unixepoch('subsec') needs SQLite 3.42.
     now="((julianday('now') - 2440587.5) * 86400.0)",
     row_lock="",  # a transaction holds the write lock of the whole file
-    skip_locked="",
     position="instr",
     any_of="{} IN (SELECT value FROM json_each(?))",
     indexed_by="INDEXED BY {}",
+    name_lock="",
 )
 
 JournalMode = Literal["auto", "wal", "delete"]
@@ -96,11 +96,7 @@ class Database:
         file_system: Returns the type of the file system of a path.
         repair: Remedy in the error about a damaged file.
         empty_is_damage: True to refuse a file of zero bytes as damaged. Otherwise it is a new database.
-        reopen_moved: True to open the path again if its file was moved, deleted or replaced. Otherwise
-            transactions raise `DatabaseUnavailable` in this case, because their data would be in a file that is
-            not at the path any more.
         queue_writers: True if several processes write to this file all the time. They then wait in a queue.
-        fixed_sql: True if all statements are constants, so that a missing table or column is damage of the file.
         marked: True to open a store that is moved to another engine, which others refuse.
     """
 
@@ -127,9 +123,7 @@ class Database:
         file_system: Callable[[Path], FileSystem] = file_system_of,
         repair: str = RESTORE,
         empty_is_damage: bool = False,
-        reopen_moved: bool = False,
         queue_writers: bool = False,
-        fixed_sql: bool = False,
         marked: bool = False,
     ) -> None:
         names = [name for name, _ in migrations]
@@ -145,9 +139,8 @@ class Database:
         self._busy_timeout = self._patience = busy_timeout
         self._file_system = file_system
         self._repair = repair
-        self._translated = TranslatedErrors(path, repair, self._suspect_connection, fixed_sql)
+        self._translated = TranslatedErrors(path, repair, self._suspect_connection)
         self._empty_is_damage = empty_is_damage
-        self._reopen_moved = reopen_moved
         self._marked = marked
         self._queue = _WriterQueue(path) if queue_writers and os.name != "nt" else None
         self._local = threading.local()
@@ -172,8 +165,7 @@ class Database:
             self._refuse_fork()
         known: _ThreadConnection | None = getattr(self._local, "connection", None)
         if known is not None and not known.closed:
-            stale = self._closed or known.suspect or (self._reopen_moved and self._must_reopen(known.inode))
-            if known.sqlite.in_transaction or not stale:
+            if known.sqlite.in_transaction or not (self._closed or known.suspect):
                 return known.sqlite
             known.close()
         with self._open_lock:
@@ -183,7 +175,7 @@ class Database:
                 raise _opened_before_fork(self.path)
             with self._translated, file_errors(self.path):
                 try:
-                    opened = _ThreadConnection(self._connect(), self.path, self._inode)
+                    opened = _ThreadConnection(self._connect(), self.path)
                 except sqlite3.DatabaseError as exc:
                     self._shorten_next_wait(exc)
                     raise
@@ -307,9 +299,6 @@ class Database:
                 keys.append(int(connection.execute(sql, tuple(row.values())).lastrowid or 0))
             return keys, [connection.execute(sql, parameters).fetchall() for sql, parameters in further]
 
-    def serialize(self, name: str) -> None:
-        """Do nothing: SQLite has one writer at a time."""
-
     def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:  # noqa: ARG002  the protocol's
         """Call `write` once: SQLite reports no error of a kind that a second call would not meet."""
         return write()
@@ -326,11 +315,6 @@ class Database:
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
         self._after_commit.append(callback)
-
-    @property
-    def moved(self) -> bool:
-        """True if the file was moved, deleted or replaced since it was opened."""
-        return self._ready and _inode(self.path) != self._inode
 
     def now(self) -> float:
         """Return the time of day in epoch seconds."""
@@ -489,9 +473,6 @@ class Database:
         if self._forked:
             raise _opened_before_fork(self.path)
 
-    def _must_reopen(self, inode: int) -> bool:
-        return self._reopen_moved and _inode(self.path) != inode
-
     def _refuse_moved(self) -> None:
         """Raise if the file is no longer at its path, or was emptied: SQLite would go on writing to its log.
 
@@ -507,8 +488,6 @@ class Database:
             )
 
     def _connect(self) -> sqlite3.Connection:
-        if self._must_reopen(self._inode):
-            self._ready = False
         if not self._read_only and not self._ready:
             self._prepare_file()
         connection = sqlite3.connect(
@@ -592,7 +571,7 @@ class Database:
         if not self._ready:
             with _misfits_as_damage(connection, self.path, self._repair):
                 migrate(connection, self._migrations)
-            self._inode = _inode(self.path)
+            self._inode, _ = _inode_and_size(self.path)
             self._ready = True
 
     def _set_journal_mode(self, connection: sqlite3.Connection) -> str:
@@ -641,9 +620,8 @@ class _ThreadConnection:
     A `threading.local` holds the only reference, so the connection is closed with the thread.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, inode: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self.sqlite = connection
-        self.inode = inode
         self.thread = threading.get_ident()
         self.process = os.getpid()
         self.closed = False
@@ -734,20 +712,18 @@ class _Cursor(sqlite3.Cursor):
 class TranslatedErrors:
     """Context manager that translates SQLite's errors about the file to errors of this package, with a remedy.
 
-    Errors in SQL pass unchanged, if `fixed_sql` is False. All threads and blocks share one object, because a new object for each statement
-    and each row would take time.
+    Errors in SQL pass unchanged. All threads and blocks share one object, because a new object for each statement and each
+    row would take time.
     """
 
-    __slots__ = ("_fixed_sql", "_on_fault", "_path", "_repair")
+    __slots__ = ("_on_fault", "_path", "_repair")
 
     def __init__(
         self,
         path: Path,
         repair: str = RESTORE,
         on_fault: Callable[[], None] = lambda: None,
-        fixed_sql: bool = False,
     ) -> None:
-        self._fixed_sql = fixed_sql
         self._path = path
         self._repair = repair
         self._on_fault = on_fault  # called for damage and for failed reads and writes
@@ -770,8 +746,6 @@ class TranslatedErrors:
                 raise DatabaseUnavailable(
                     f"can't read {str(self._path)!r}: {failure}", _UNAVAILABLE["disk i/o error"]
                 ) from exc
-            raise DatabaseCorrupt(f"{str(self._path)!r} is damaged ({exc})", self._repair) from exc
-        if self._fixed_sql and any(sign in text for sign in _SCHEMA_TEXTS):
             raise DatabaseCorrupt(f"{str(self._path)!r} is damaged ({exc})", self._repair) from exc
         for sign, remedy in _UNAVAILABLE.items():
             if sign in text:
@@ -809,9 +783,6 @@ _DAMAGE_TEXTS = (
     "unsupported file format",
     "could not decode to utf-8",
 )
-
-# Errors of a statement that is right, on a file whose tables somebody changed.
-_SCHEMA_TEXTS = ("no such table", "no such column", "has no column named")
 
 _UNAVAILABLE = {
     MOVED_WORDS: MOVED_REMEDY,
@@ -951,10 +922,6 @@ def _says_wal(path: Path) -> bool:
             return file.read(20)[18:] == b"\x02\x02"
     except OSError:
         return False
-
-
-def _inode(path: Path) -> int:
-    return _inode_and_size(path)[0]
 
 
 def _inode_and_size(path: Path) -> tuple[int, int]:

@@ -47,10 +47,11 @@ Result = TypeVar("Result")
 DIALECT = Dialect(
     now="extract(epoch FROM clock_timestamp())::double precision",
     row_lock=" FOR UPDATE",
-    skip_locked=" FOR UPDATE SKIP LOCKED",
     position="strpos",
     any_of="{} = ANY (?)",
     indexed_by="",
+    # Of the transaction, never of the session: a pooler gives the connection to another program afterwards.
+    name_lock="SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || ?, 0))",
 )
 
 # Whether statements are prepared on the server: "off" for PgBouncer before 1.21 in transaction mode.
@@ -445,12 +446,6 @@ class PostgresDatabase:
         transaction = self._transaction
         assert transaction is not None, "after_commit needs a transaction"
         transaction.callbacks.append(callback)
-
-    def serialize(self, name: str) -> None:
-        """Within a transaction, wait until no other transaction with this name is open in this schema."""
-        assert self.in_transaction, "the lock ends with a transaction"
-        # Of the transaction, never of the session: a pooler gives the connection to another program afterwards.
-        self.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"{self._schema} {name}",))
 
     def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
         """Call `write`, and call it again if the server rolled it back.

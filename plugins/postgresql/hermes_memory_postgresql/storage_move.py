@@ -349,8 +349,8 @@ class StorageMove:
         """
         database = target.database
         own = StoreMark(mark.move_id, "target", complete=False, other=label)
-        with database.transaction():
-            database.serialize(_MARK_LOCK)
+        with database.transaction() as connection:
+            database.dialect.serialize(connection, _MARK_LOCK)
             there = read_mark(database)
             if there is None or there.move_id != mark.move_id:
                 self._refuse_filled(target, self._counts(target))
@@ -363,8 +363,8 @@ class StorageMove:
 
     def _mark_source(self, source: SessionStore, mark: StoreMark) -> None:
         """Mark the source, so that its rows stay as they are from now on."""
-        with source.database.transaction():
-            source.database.serialize(_MARK_LOCK)
+        with source.database.transaction() as connection:
+            source.database.dialect.serialize(connection, _MARK_LOCK)
             there = read_mark(source.database)
             if there is not None and there.move_id != mark.move_id:
                 raise StorageError(
@@ -415,10 +415,9 @@ class StorageMove:
 
     def _compare(self, source: SessionStore, target: SessionStore, receipt: StorageMoveReceipt) -> list[str]:
         """Note the hashes of both stores in the receipt, and return a line for each difference."""
-        pair = (source.database, target.database)
         before, after = (
-            digest_store(one, other, lambda count: self._progress("comparing", count))
-            for one, other in (pair, pair[::-1])
+            digest_store(store.database, lambda count: self._progress("comparing", count))
+            for store in (source, target)
         )
         receipt.source_hash, receipt.target_hash = before.hash, after.hash
         return [*differences(before, after, source), *target.index.check()]

@@ -44,8 +44,7 @@ _SESSION_KEYS = {
 TABLES = tuple(table for table in schema.TABLES if table.name not in _NOT_COPIED)
 TABLE_NAMES = tuple(table.name for table in TABLES)
 
-# Columns and keys of one engine's search index, which the other one makes for itself.
-INDEX_COLUMNS = frozenset({"owner_key", "ordinal", "bucket", "terms"})
+# Keys of one engine's search index, which the other one makes for itself.
 _INDEX_KEYS = (CUT_KEY, PROGRESS_KEY, index.LOST_PAGES_KEY, CHANGES_KEY, MOVED_FROM_KEY)
 _INDEX_KEY_PREFIXES = (LAST_ID_KEY, DIMENSION_KEY)
 
@@ -89,7 +88,7 @@ def copy_store(source: SessionStore, target: SessionStore, progress: Callable[[i
     """
     copied = 0
     for table in TABLES:
-        columns = common_columns(source.database, target.database, table.name)
+        columns = table.column_names
         last = _last_key(target.database, table)
         if last is not None:
             progress(_count_to(target.database, table))
@@ -101,10 +100,8 @@ def copy_store(source: SessionStore, target: SessionStore, progress: Callable[[i
     return copied
 
 
-def digest_store(
-    database: Engine, other: Engine, progress: Callable[[int], object] = lambda _count: None
-) -> StoreDigest:
-    """Return the numbers and hashes of the rows of a store, over the columns that it has in common with another one.
+def digest_store(database: Engine, progress: Callable[[int], object] = lambda _count: None) -> StoreDigest:
+    """Return the numbers and hashes of the rows of a store.
 
     Args:
         progress: Function that gets the number of further rows.
@@ -112,10 +109,9 @@ def digest_store(
     digest = StoreDigest()
     hashes: dict[int, Any] = {}
     for table in TABLES:
-        columns = common_columns(database, other, table.name)
         of_table = hashlib.sha256()
         digest.rows[table.name] = 0
-        for rows in _pages(database, table, columns, None):
+        for rows in _pages(database, table, table.column_names, None):
             digest.rows[table.name] += len(rows)
             for row in rows:
                 # The rows of a session are hashed in the order of their keys, one table after the other.
@@ -128,12 +124,6 @@ def digest_store(
             digest.tables[table.name] = of_table.hexdigest()
     digest.sessions = {key: hasher.hexdigest() for key, hasher in hashes.items()}
     return digest
-
-
-def common_columns(database: Engine, other: Engine, table: str) -> list[str]:
-    """Return the columns of a table that both stores have, without those of a search index."""
-    theirs = set(other.columns(table)) - INDEX_COLUMNS
-    return sorted(name for name in database.columns(table) if name in theirs)
 
 
 def _canonical(table: str, row: tuple[Any, ...]) -> bytes:
