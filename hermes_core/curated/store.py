@@ -478,10 +478,19 @@ class Notes:
             copy = view.back_up(file.text.encode() if emptied else data)
         is_lost = self._lost_at and view.written_at() < self._lost_at
         origin = UNKNOWN if is_lost else NoteOrigin("person", self._clock() if file.version else 0.0)
-        known = {}
+        known: dict[str, NoteOrigin] = {}
         if not file.version and self._database.shared:
             # A home whose notes were in files, and that was pointed at a server without a move.
-            known = {entry_hash(text): note for text, note in origins_in_file(self._home, file.key).items()}
+            try:
+                before = origins_in_file(self._home, file.key)
+                known = {entry_hash(text): note for text, note in before.items()}
+            except StorageError as exc:
+                log.warning(
+                    "the entries of %s wait for a person, since it is not known whose they are: %s",
+                    view.path,
+                    exc,
+                )
+                origin = UNKNOWN
         notes = _notes_of(file, after, origin, known)
         # A file of another program that is met for the first time, in the layout of ours, is no edit.
         is_first = not file.version and parsed.canonical

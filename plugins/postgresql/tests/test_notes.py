@@ -459,17 +459,21 @@ def test_a_machine_without_views_writes_and_reads_no_file(make_machine: MakeMach
     assert [path.name for path in view_of(one).parent.iterdir()] == ["MEMORY.md"]
 
 
+@pytest.mark.parametrize("damaged", [False, True])
 def test_a_home_with_files_that_is_pointed_at_a_server_keeps_the_origins_of_its_notes(
-    hermes_home: HermesHome, postgres_url: str, postgres_schema: str
+    hermes_home: HermesHome, postgres_url: str, postgres_schema: str, damaged: bool
 ) -> None:
     with open_memory(hermes_home, config={"storage": {"url": ""}}) as memory:
         memory.change_memory("add", content="Likes tea", by_person=True)
         memory.curated.write("memory", [Operation("add", "Read on a page")], reading=Reading("web"))
+    if damaged:
+        hermes_home.state_db.write_bytes(b"garbage" * 1000)
     storage = {"url": postgres_url, "schema": postgres_schema}
     with open_memory(hermes_home, config={"storage": storage}) as memory:
         assert memory.curated.entries("memory") == ("Likes tea", "Read on a page")
-        assert [note.entry for note in memory.curated.read().waiting_notes()] == ["Read on a page"]
-        assert "Likes tea" in memory.curated.read().snapshot().render()
+        waiting = [note.entry for note in memory.curated.read().waiting_notes()]
+        assert waiting == (["Likes tea", "Read on a page"] if damaged else ["Read on a page"])
+        assert ("Likes tea" in memory.curated.read().snapshot().render()) is not damaged
 
 
 class Machines:
