@@ -119,10 +119,10 @@ class ProblemLog:
 
         Args:
             notes: The notes of the session.
-            owner: `Session.owner` whose stores are looked at; None for those of all users, of whom there may be thousands.
+            owner: `Session.owner` of the turn; None outside of a turn, so that all extensions are looked at.
         """
         lost = []
-        for store in self._inventory.lost(owner):
+        for store in self._inventory.lost():
             # If the sessions and notes are on a server, their earlier files may be moved away.
             if not (self._on_server and store.is_replaced_by_server):
                 lost.append(str(store))

@@ -21,7 +21,6 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from hermes_core.errors import StorageError
-from hermes_core.home import file_name_of
 from hermes_core.storage.files import FileValue, ensure_folder, locked, sync_folder, write_atomic
 
 FILE_NAME = "stores.json"
@@ -33,7 +32,6 @@ _ACCEPTED = "accepted: "
 
 # Files below deeper folders are parts of a store, or a program's own.
 MAX_DEPTH = 4
-_USERS = ("memories", "users")
 
 # Times after the year 2286 are damage, and some functions refuse them.
 LAST_TIME = 10_000_000_000.0
@@ -119,21 +117,14 @@ class Inventory:
         if name not in self._known:  # each turn asks
             self._add([name])
 
-    def lost(self, owner: str | None = None) -> list[LostStore]:
-        """Return the stores that held data and are empty or missing now.
-
-        Args:
-            owner: `Session.owner` whose stores are meant, beside those of the home; None for those of all users.
-        """
+    def lost(self) -> list[LostStore]:
+        """Return the stores that held data and are empty or missing now."""
         known: dict[str, float | None] = {**self._entries()}
         if STATE_DB not in known and (self.folder / STATE_DB).exists():
             known[STATE_DB] = None  # never made without a header, so that an empty file was emptied
-        users = "/".join((*_USERS, ""))
-        own = f"{users}{file_name_of(owner)}/" if owner else ""
         lost = []
         for name, since in sorted(known.items()):
-            others = owner is not None and name.startswith(users) and not (own and name.startswith(own))
-            if others or name.startswith(_ACCEPTED):
+            if name.startswith(_ACCEPTED):
                 continue
             if (path := self._paths.get(name)) is None:
                 path = self._paths[name] = self.folder / name

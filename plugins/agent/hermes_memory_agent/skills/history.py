@@ -103,8 +103,6 @@ class SkillHistory:
             "session": json.dumps({"id": session_id}),
             "writes": "[]",
             "undoes": undoes,
-            "undone": 0,
-            "provider": "",
         }
         with self._database.transaction():
             if after is not None and origin is not None:
@@ -115,7 +113,7 @@ class SkillHistory:
         """Add a change to the history, with its event, after its file was written."""
         with self._database.transaction():
             row = self._database.execute(_FINISH, (_TARGET, change, self._pending)).fetchone()
-            if row is None:  # another user of this folder was forgotten meanwhile
+            if row is None:  # its user was forgotten meanwhile
                 return
             self._database.batch(self._history.complete(row["file"], change, row["undoes"]))
             self._history.record_change(
