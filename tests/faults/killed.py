@@ -27,7 +27,7 @@ from tests.chaos import faults
 from tests.chaos.faults import Action, Call, Fault
 from tests.chaos.forks import Fork, Say, in_child
 from tests.faults import workload
-from tests.faults.workload import Program, State, deliver, diagnose, plan, prepare, read, states
+from tests.faults.workload import Program, deliver, diagnose, plan, prepare, read, states
 
 STEPS = 200
 """Steps of the plan of an actor, of which it takes some in each life."""
@@ -117,7 +117,7 @@ def compare(home: HermesHome, actors: Sequence[Actor], say: Say, *, last: bool) 
     Args:
         last: True to let the provider have all, and to look whether the stores are whole.
     """
-    state, whole, starts = read(home), State(), []
+    state, starts = read(home), []
     for actor in actors:
         known = states(steps_of(actor))
         there = state.of(actor["users"])
@@ -126,12 +126,9 @@ def compare(home: HermesHome, actors: Sequence[Actor], say: Say, *, last: bool) 
         ]
         assert choices, f"{there} is neither {known[actor['done']]} nor {known[actor['begun']]}"
         starts.append(choices[0])
-        done = known[actor["done"]]
-        for user in actor["users"]:
-            whole.notes[user], whole.turns[user] = done.notes[user], done.turns[user]
     if last:
         diagnose(server="storage:" in home.config_yaml.read_text())
-        deliver(home, state, whole)
+        deliver(home, state)
     output = home.path.with_name("output").read_text()
     assert "Traceback" not in output, output
     say({"starts": starts})
@@ -169,7 +166,7 @@ def warm() -> None:
             program.take(step)
         program.close()
         state = read(home)
-        deliver(home, state, state)
+        deliver(home, state)
         diagnose()
     assert threading.active_count() == 1, "a fork would lack the other threads"
     gc.collect()

@@ -71,4 +71,4 @@ def test_a_fault_at_any_call_makes_no_answer_a_lie(host: Host, record: Record, w
                 assert "sqlite3" not in answer["text"]
     record(f"faults: one {write}", faults=said.total(), refusals=said["refused"], lost=0)
     assert said["stored"]
-    assert said["refused"]
+    assert said["refused"] or not FULL
