@@ -49,7 +49,7 @@ def test_a_file_that_exists_is_replaced_only_with_force(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("name", ["state.db", "memories/journal.db", "new.zip", "profiles/x/state.db"])
+@pytest.mark.parametrize("name", ["state.db", "memories/MEMORY.md", "new.zip", "profiles/x/state.db"])
 def test_no_file_of_the_home_is_replaced(
     hermes: Hermes, filled: HermesHome, tmp_path: Path, words: tuple[str, ...], name: str
 ) -> None:

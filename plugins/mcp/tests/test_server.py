@@ -231,7 +231,7 @@ def test_the_two_files_are_resources_and_nothing_else_is(server: Server) -> None
         assert "Uses uv" in texts[0]
         assert "Ignore" not in texts[0]
         assert "Likes Assam" in texts[1]
-        for uri in ("hermes://memories/../.env", "hermes://memories/journal.db", "file:///etc/passwd"):
+        for uri in ("hermes://memories/../.env", "hermes://memories/state.db", "file:///etc/passwd"):
             with pytest.raises(MCPError):
                 await client.read_resource(uri)
         server.home.memory_md.write_bytes(b"\xff")
