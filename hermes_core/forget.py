@@ -74,7 +74,7 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     ).of(speaker)
     folders = [path for path in memory.home.path.glob(f"*/users/{file_name_of(user)}") if path.is_dir()]
     count = sum(len(own.entries(target)) for target in TARGETS if _is_of_user(own, target))
-    stored = bool(folders) or user in own.owners()
+    stored = bool(folders) or user in own.places.owners()
     report = ForgetReport(
         user, len(rows), sum(row["message_count"] for row in rows), notes=count, provider=memory.selected
     )

@@ -74,7 +74,7 @@ def export_note_files(
         StorageError: A file can't be written.
     """
     _refuse_own_folder(memory, folder)
-    owners = [*([user] if user else [""]), *(memory.curated.owners() if all_users else ())]
+    owners = [*([user] if user else [""]), *(memory.curated.places.owners() if all_users else ())]
     counts: dict[str, int] = {}
     for notes in [notes for owner in owners for notes in _notes_of(memory, owner, alone=owner == user)]:
         stored, path = notes.store.read(), folder / notes.key
@@ -142,7 +142,7 @@ def _notes_of(memory: Memory, owner: str, *, alone: bool) -> Iterator[NotesFile]
     folder = "" if alone else f"{_USERS}/{file_name_of(owner)}/"
     for target in TARGETS:
         yield NotesFile(f"{folder}{target.upper()}.md", target, store, session)
-    for key in memory.curated.repositories() if not owner else ():
+    for key in memory.curated.places.repositories() if not owner else ():
         yield NotesFile(
             f"{_PROJECTS}/{key}/PROJECT.md", "project", memory.curated.of_repository(key), session
         )

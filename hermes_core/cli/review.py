@@ -208,7 +208,7 @@ def _others(memory: Memory) -> str:
     """Return a sentence that names the users whose notes wait; "" for none."""
     sentences = []
     if memory.config.memory.per_user:
-        for owner in memory.curated.owners():
+        for owner in memory.curated.places.owners():
             session = session_of_user(memory, owner)
             if not session.owner:  # `identity.owners` names this user: the notes of the home are theirs
                 continue

@@ -240,16 +240,16 @@ class Notes:
         place = place_of(home, shared=database.shared)
         self._database, self._rows = database, NoteRows(database, clock, place)
         self.changes = NoteHistory(database, clock)
-        self._places = NotePlaces(home, self._rows)
+        self.places = NotePlaces(home, self._rows)
         self._project_keys = ProjectKeys(database, home.memories / "projects", place.partition(":")[0])
         self._clock, self._lock_timeout, self._lost_at = clock, lock_timeout, lost_at
         # Settings and files stay the same, so that the turns of one user share an object.
         self._of_owners: OrderedDict[str, Notes] = OrderedDict()
         self._owner = ""
-        self._files = self._places.of_owner("")
+        self._files = self.places.of_owner("")
         self.project = None if project is None else with_notes_key(project, self._project_keys)
         if self.project is not None:
-            self._files["project"] = self._places.of_project(self.project.key)
+            self._files["project"] = self.places.of_project(self.project.key)
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
         self._scan = scan or partial(_scan, home)
@@ -268,14 +268,14 @@ class Notes:
             return own
         # A shallow copy: settings, database and refusals are shared, only the files are the user's own.
         own = copy.copy(self)
-        own._files = self._places.of_owner(owner)
+        own._files = self.places.of_owner(owner)
         own._owner, own.project = owner, None
         return remembered(self._of_owners, owner, own)
 
     def of_repository(self, key: str) -> Notes:
         """Return the notes of the person at home with the PROJECT.md of a repository, by its `Repository.key`."""
         own = copy.copy(self)
-        own._files = {**self._files, "project": self._places.of_project(key)}
+        own._files = {**self._files, "project": self.places.of_project(key)}
         return own
 
     def with_settings(self, settings: NoteSettings) -> Notes:
@@ -283,22 +283,6 @@ class Notes:
         own = copy.copy(self)
         own._settings, own._of_owners = settings, OrderedDict()
         return own
-
-    def repositories(self) -> list[str]:
-        """Return the `Repository.key` of each repository on which there are notes.
-
-        Raises:
-            StorageError: The database can't be read.
-        """
-        return self._places.repositories()
-
-    def owners(self) -> list[str]:
-        """Return the `Session.owner` of each user who has notes or skills of their own.
-
-        Raises:
-            StorageError: The database can't be read.
-        """
-        return self._places.owners()
 
     def earlier_projects(self) -> list[str]:
         """Return the keys of earlier notes on the repository, in no prompt since its new address had notes already.
@@ -379,13 +363,13 @@ class Notes:
     def _from_view(self, file: StoredFile) -> StoredFile:
         """Return what the view of a file shows, of which nobody knows the origins as the database can't be read."""
         with contextlib.suppress(MemoryConflict):
-            data = self._places.view(file.key).read() if self._settings.mirror else None
+            data = self.places.view(file.key).read() if self._settings.mirror else None
             return structs.replace(file, notes=_notes_of(file, parse_note_file(data or b"").entries, UNKNOWN))
         return file
 
     def _looked_at(self, file: StoredFile) -> StoredFile:
         """Return a file after a look at its view."""
-        view = self._places.view(file.key)
+        view = self.places.view(file.key)
         if file.is_shown_by(data := view.read()):
             return file
         if conflict := parse_note_file(data or b"").conflict:
@@ -435,7 +419,7 @@ class Notes:
 
     def _synchronise(self, file: StoredFile, session: Session) -> OpenFile:
         """Make the view and the rows of a file agree."""
-        view = self._places.view(file.key)
+        view = self.places.view(file.key)
         data = view.read()
         if file.is_shown_by(data):
             return OpenFile(file, data, session)
@@ -461,7 +445,7 @@ class Notes:
         A backup copy is written if something would be lost: of the old entries if the file was emptied, or of the view
         if the next write would change its layout.
         """
-        view, parsed = self._places.view(file.key), parse_note_file(data)
+        view, parsed = self.places.view(file.key), parse_note_file(data)
         if parsed.conflict:
             raise MemoryConflict(
                 f"Refusing to write {view.name}: {parsed.conflict}, so rewriting it could lose something",
@@ -517,7 +501,7 @@ class Notes:
 
     def _write_view(self, file: StoredFile, expected: bytes | None) -> str:
         """Write the view of stored notes. Return a warning if it can't be written: the next look tries again."""
-        view = self._places.view(file.key)
+        view = self.places.view(file.key)
         if not file.text and expected is None:
             return ""
         try:
@@ -864,7 +848,7 @@ class Notes:
         deleted = 0
         for key in self._keys(None):
             deleted += self.changes.prune(key) if self._database.exists else 0
-            deleted += self._places.view(key).drop_backups()
+            deleted += self.places.view(key).drop_backups()
         if deleted and self._database.kind == "sqlite":
             # The write-ahead log holds the deleted pages until a checkpoint truncates it.
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -1042,7 +1026,7 @@ class Notes:
                     return Refusal(
                         f"Blocked: the entry {entry_handle(change.content)} matches threat pattern {threat.id!r}: "
                         f"{threat.message}. It stays in the history and is not brought back.",
-                        remedy=f"write the plain fact as a new entry, or edit {self._places.view(self._files[target].key).name} by hand; "
+                        remedy=f"write the plain fact as a new entry, or edit {self.places.view(self._files[target].key).name} by hand; "
                         f"{ALLOW_HINT}",
                     )
                 if kinds := ", ".join(secrets_in(change.content)):
@@ -1205,7 +1189,7 @@ class Notes:
             and opened.data
         ):
             # A person made this entry larger than the limit of the file, perhaps without another copy.
-            notice["drift_backup"] = self._places.view(opened.file.key).try_back_up(opened.data)
+            notice["drift_backup"] = self.places.view(opened.file.key).try_back_up(opened.data)
         if performed:
             if target == "project":
                 self._remember_project(opened.file.key)
@@ -1241,7 +1225,7 @@ class Notes:
         Raises:
             StorageError: Another machine keeps them under another key, which was not known when this program began.
         """
-        if self.project is None or key != self._places.of_project(self.project.key).key:
+        if self.project is None or key != self.places.of_project(self.project.key).key:
             return  # the notes on another repository
         if with_notes_key(self.project, self._project_keys).key != self.project.key:
             raise StorageError(
@@ -1511,7 +1495,7 @@ class Notes:
 
     def _too_large(self, target: MemoryTarget, entry: str) -> Refusal:
         """Return the refusal of a write to a file that holds an entry larger than the limit of the whole file."""
-        limit, view = self._settings.limits[target], self._places.view(self._files[target].key)
+        limit, view = self._settings.limits[target], self.places.view(self._files[target].key)
         data = view.read() if self._settings.mirror else None
         backup = view.try_back_up(data) if data else ""
         return Refusal(

@@ -243,7 +243,7 @@ def waiting_status(memory: Memory) -> WaitingStatus:
     of_users = {}
     owners: list[str] = []
     with contextlib.suppress(StorageError):  # a finding tells of a server that is down
-        owners = memory.curated.owners() if memory.config.memory.per_user else []
+        owners = memory.curated.places.owners() if memory.config.memory.per_user else []
     for owner in owners:
         session = memory.complete(replace(memory.local_session, **parse_outside_id(owner)))  # type: ignore[arg-type]
         if session.owner and (count := len(memory.curated.of(session).read().waiting_notes())):

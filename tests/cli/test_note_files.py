@@ -118,8 +118,8 @@ def test_notes_go_into_a_folder_and_into_another_home(
         # A text of a page waits there as well.
         assert [note.entry for note in memory.curated.read().waiting_notes()] == ["Uses ruff"]
         assert memory.curated.entries("user") == ("Is called Mel",)
-        assert memory.curated.repositories() == ["pond-0123456789ab"]
-        assert memory.curated.owners() == ["telegram:ann"]
+        assert memory.curated.places.repositories() == ["pond-0123456789ab"]
+        assert memory.curated.places.owners() == ["telegram:ann"]
 
 
 def test_an_import_makes_the_notes_what_the_files_say_and_can_be_undone(

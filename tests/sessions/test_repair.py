@@ -422,7 +422,7 @@ def test_a_repair_keeps_notes_origins_and_history(notes_home: HermesHome) -> Non
         assert len(memory.curated.entries("memory")) == 60
         assert memory.curated.read().origin_of("The museum opens at 9").origin == "web"
         assert "edit" not in {change.action for change in memory.curated.history(limit=100)}
-        assert memory.curated.owners() == ["telegram:ann"]
+        assert memory.curated.places.owners() == ["telegram:ann"]
         assert (record := memory.curated.changes.verify()) is not None
         assert record.faults == ()
         assert memory.curated.undo()["success"]

@@ -104,7 +104,7 @@ def owners_of(memory: Memory) -> list[str]:
     the provider has memories under the old name. Users of whom only a provider knows are not among them.
     """
     database = memory.sessions.database
-    owners = memory.curated.changes.writers() | set(memory.curated.owners())
+    owners = memory.curated.changes.writers() | set(memory.curated.places.owners())
     for row in database.execute("SELECT s.user, s.identity FROM sessions s").fetchall():
         owners.add(str(row["user"]))
         if session := session_from(row["identity"]):

@@ -73,11 +73,11 @@ def export_notes(
 def _files(memory: Memory, folders: Callable[[str], bool]) -> Iterator[tuple[str, MemoryTarget, Notes]]:
     """Yield the owner, the target and the notes of each file of the wanted folders."""
     notes = _all_notes(memory)
-    for owner in ["", *notes.owners()]:
+    for owner in ["", *notes.places.owners()]:
         if folders(file_name_of(owner) if owner else ""):
             own = _notes_of(notes, owner)
             yield from ((owner, target, own) for target in _TARGETS if target != "project")
-            for key in () if owner else notes.repositories():
+            for key in () if owner else notes.places.repositories():
                 yield owner, "project", notes.of_repository(key)
 
 

@@ -309,8 +309,8 @@ class StorageMove:
             MemoryConflict: A view can't be read as notes.
         """
         notes = notes_of_home(self._home, self._config, source.database)
-        users = [Session("move", **parse_outside_id(owner)) for owner in notes.owners()]  # type: ignore[arg-type]
-        for store in (notes, *map(notes.of_repository, notes.repositories()), *map(notes.of, users)):
+        users = [Session("move", **parse_outside_id(owner)) for owner in notes.places.owners()]  # type: ignore[arg-type]
+        for store in (notes, *map(notes.of_repository, notes.places.repositories()), *map(notes.of, users)):
             for conflict in store.read().problems.values():
                 conflict.remedy += "; nothing was moved"
                 raise conflict

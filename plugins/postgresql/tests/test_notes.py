@@ -80,7 +80,7 @@ def test_two_machines_see_one_another_s_notes_origins_and_history(make_machine: 
     assert two.undo()["success"]
     assert one.entries("memory") == ()
     assert [version.action for version in one.history()] == ["undo", "add"]
-    assert one.owners() == two.owners() == ["telegram:ann"]
+    assert one.places.owners() == two.places.owners() == ["telegram:ann"]
     report = one.changes.verify()
     assert report is not None
     assert report.faults == ()

@@ -224,7 +224,7 @@ def test_of_a_thousand_people_nobody_sees_another_s_notes_sessions_or_recall(
         assert f"{name}-person" in prompt
         assert f"{name}-tree" in turn.recall.context
         assert set(re.findall(r"p\d{4}", everything)) == {name}
-    assert len(gateways[0].curated.owners()) == len(names)
+    assert len(gateways[0].curated.places.owners()) == len(names)
 
 
 # ------------------------------------------------------------------ while the server is down
