@@ -63,6 +63,8 @@ DOCUMENTED: dict[str, str] = {
     "manager.manager": "ProviderHealth RecallResult",
     "outbox.rows": "DELIVERED_ROW Row TRACE_CONTEXT",
     "sessions.session_store": "SessionStore",
+    "sessions.lineage": "id_for stored_sources",
+    "sessions.owners": "give_to_home stored_users",
     "sessions.records": "CompletedTurn Mark Order PROGRAM_SOURCES Relation State StoredMessage StoredSession calls_as_text "
     "local_time meta_key read_meta sqlite_text text_of turn_of_ref turn_ref",
     "sessions.summaries": "Summarise",

@@ -21,7 +21,8 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.origins import OriginLedger, remember
 from hermes_core.problems import ProblemLog
-from hermes_core.sessions.lineage import delegated
+from hermes_core.sessions import lineage
+from hermes_core.sessions.owners import give_to_home
 from hermes_core.sessions.records import epoch_seconds
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_store import TurnContext
@@ -88,7 +89,7 @@ class MemorySessions:
             SessionError: `session` is not a `Session` but a session id, for instance.
         """
         session = self._with_owner(session)
-        id_for = partial(self.sessions.id_for, session.id, session.owner)
+        id_for = partial(lineage.id_for, self.sessions.database, session.id, session.owner)
         own = self.problem_log.read("sessions", id_for, session.id)
         return self._with_id(session, own)
 
@@ -108,7 +109,7 @@ class MemorySessions:
         is_owner = outside in self.config.identity.owners
         if is_owner and outside not in self._adopted:
             # What this person stored before config.yaml listed the id.
-            self.problem_log.read("sessions of an owner", lambda: self.sessions.give_to_home(outside), 0)
+            self.problem_log.read("sessions of an owner", lambda: give_to_home(self.sessions, outside), 0)
             self._adopted.add(outside)
         return session if session.is_owner == is_owner else dataclasses.replace(session, is_owner=is_owner)
 
@@ -208,7 +209,7 @@ class MemorySessions:
             )
         before = self.sessions.database.now() - seconds
         ids = []
-        for stored in self.sessions.idle_sessions(before, sources):
+        for stored in lineage.idle_since(self.sessions.database, before, sources):
             data = self.sessions.meta.identity(stored.id)
             session = Session.from_dict({**data, "id": stored.id, "home": str(self.home.path)})
             if session.owner != stored.user:  # `identity.owners` has changed; the store says whose it is
@@ -274,7 +275,7 @@ class MemorySessions:
 
         def delete() -> None:
             with self.sessions.transaction():
-                for deleted in delegated(self.sessions.database, session_id):
+                for deleted in lineage.delegated(self.sessions.database, session_id):
                     self.manager.forget_session(deleted)
                 self.sessions.delete_session(session_id)
 

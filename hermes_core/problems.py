@@ -17,6 +17,7 @@ from hermes_core.loader.load import LoadedProvider
 from hermes_core.loader.parts import HomeParts
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.safety.redact import redact
+from hermes_core.sessions.owners import stored_users
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
@@ -167,7 +168,7 @@ class ProblemLog:
                 "(hermes-memory identity list shows who wrote)"
             )
         users = {
-            *self.read("users", lambda: self._sessions.users(limit=2), list[str]()),
+            *self.read("users", lambda: stored_users(self._sessions.database, limit=2), list[str]()),
             *filter(None, [owner]),
         }
         at_home = self.read("sessions", lambda: bool(self._sessions.list_sessions(user="", limit=1)), False)

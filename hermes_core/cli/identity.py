@@ -13,6 +13,7 @@ from hermes_core.contract.values import parse_outside_id
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted
+from hermes_core.sessions.owners import give_to_home, stored_users
 
 
 class KnownPerson(Struct, frozen=True):
@@ -58,7 +59,9 @@ def list_people(opened: Memory) -> None:
     """List the ids of the person at home, and the others who have written."""
     owners = opened.config.identity.owners
     people = [KnownPerson(owner, True) for owner in owners]
-    people += [KnownPerson(user, False) for user in opened.sessions.users() if user not in owners]
+    people += [
+        KnownPerson(user, False) for user in stored_users(opened.sessions.database) if user not in owners
+    ]
     rows = [(one.id, "the person at home" if one.is_owner else "a user of their own") for one in people]
     nobody = "Nobody has written from another platform, and nobody is named."
     print_result(people, lambda: print_table("", ("id", "is"), rows, nobody))
@@ -79,12 +82,12 @@ def add_owners(home: HermesHome, outside_ids: list[str]) -> str:
 
 
 def _added(opened: Memory, outside_id: str) -> str:
-    sessions = opened.sessions.give_to_home(outside_id)
+    sessions = give_to_home(opened.sessions, outside_id)
     folder = opened.home.folder_of(outside_id)
     parts = [f"{outside_id} is the person at home, from the next start on"]
     if sessions:
         parts.append(f"{counted(sessions, 'session')} stored under it now belong to the home")
-    elif others := opened.sessions.users(limit=5):
+    elif others := stored_users(opened.sessions.database, limit=5):
         parts.append(f"nobody has written under exactly this id yet (there are {', '.join(others)})")
     if folder.exists():
         parts.append(f"its own notes stay in {str(folder)!r} and are used no more")

@@ -33,6 +33,7 @@ from hermes_core.safety.origin import may_command
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.home_store import open_sessions
+from hermes_core.sessions.lineage import stored_sources
 from hermes_core.sessions.records import (
     DELEGATED_SOURCES,
     PROGRAM_SOURCES,
@@ -76,7 +77,7 @@ def list_sessions(
     hidden = () if sources else PROGRAM_SOURCES
     excluded = (*hidden, *exclude_sources)
     entries = db.list_sessions(limit=limit, source=sources, exclude_sources=excluded, archived=archived)
-    programs = sorted(set(db.sources()) & set(hidden) - {*DELEGATED_SOURCES, *exclude_sources})
+    programs = sorted(set(stored_sources(db.database)) & set(hidden) - {*DELEGATED_SOURCES, *exclude_sources})
     some = archived or sources or exclude_sources or programs
     empty = "No session matches." if some else "No session is stored yet."
     print_result(entries, lambda: _print_sessions(db, [(e.session, e.preview) for e in entries], empty))

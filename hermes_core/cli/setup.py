@@ -30,6 +30,7 @@ from hermes_core.manager.composite import routes_of
 from hermes_core.memory import open_memory
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import hanging, printable
+from hermes_core.sessions.owners import stored_users
 from hermes_core.setup.answers import (
     Answers,
     SavedAnswer,
@@ -220,7 +221,7 @@ def _ask_owners(home: HermesHome) -> None:
     with open_memory(home, provider="") as opened:
         if opened.config.identity.owners or not opened.problem_log.of_sharing():
             return
-        others = opened.sessions.users(limit=5)
+        others = stored_users(opened.sessions.database, limit=5)
     known = f" ({', '.join(others)} wrote)" if others else ""
     click.echo(
         printable(f"The notes of this home are yours alone. Do you write from another platform too?{known}")

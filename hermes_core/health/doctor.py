@@ -47,6 +47,7 @@ from hermes_core.loader.extensions import load_extensions, unmet_keys
 from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted
+from hermes_core.sessions.owners import stored_users
 from hermes_core.sessions.session_store import SessionStore
 
 
@@ -202,7 +203,7 @@ def _examine_waiting(memory: Memory) -> Iterator[Finding]:
 def _examine_owners(memory: Memory) -> Iterator[Finding]:
     """Check that the person at home and other users see what is theirs. Without other users there is only a note."""
     if problem := memory.problem_log.of_sharing():
-        state: FindingState = "warning" if memory.sessions.users(limit=1) else "note"
+        state: FindingState = "warning" if stored_users(memory.sessions.database, limit=1) else "note"
         what, _, remedy = problem.partition("; ")
         yield Finding("owners", state, what, remedy)
     else:

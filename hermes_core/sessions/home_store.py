@@ -15,10 +15,9 @@ from hermes_core.loader.extensions import Extensions, extension_remedy, import_t
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.packages import KNOWN_EXTENSIONS
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.schema import MIGRATIONS as FILE_MIGRATIONS
+from hermes_core.sessions.schema import open_file
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.inventory import STATE_DB, Inventory
-from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
     from hermes_core.sessions.search.protocol import VectorIndex
@@ -52,24 +51,14 @@ def open_sessions(
     if not config.storage.url:
         if moving:
             read_only = moving == "read"
-            return SessionStore(
-                Database(
-                    home.state_db,
-                    FILE_MIGRATIONS,
-                    journal_mode=config.sessions.journal_mode,
-                    read_only=read_only,
-                    empty_is_damage=True,
-                    marked=True,
-                ),
-                read_only=read_only,
-            )
+            database = open_file(home.state_db, config.sessions.journal_mode, read_only, marked=True)
+            return SessionStore(database, read_only=read_only)
         return SessionStore(
             home.state_db,
             journal_mode=config.sessions.journal_mode,
             make_vectors=make_vectors,
         )
-    database = _open_engine(home, config, extensions, moving)
-    return SessionStore(database, make_vectors=make_vectors)
+    return SessionStore(_open_engine(home, config, extensions, moving), make_vectors=make_vectors)
 
 
 def _open_engine(home: HermesHome, config: Config, extensions: Extensions | None, moving: Moving) -> Engine:

@@ -19,6 +19,7 @@ from hermes_core.sessions.records import (
     SESSION_COLUMNS,
     ListedSession,
     StoredMessage,
+    StoredSession,
     message_of,
     meta_key,
     session_of,
@@ -298,6 +299,22 @@ def stored_sources(connection: Reader) -> list[str]:
     return [row[0] for row in rows]
 
 
+def idle_since(database: Engine, before: float, sources: Sequence[str] = ()) -> list[StoredSession]:
+    """Return open sessions with messages whose last message is older than `before` (epoch seconds), oldest first.
+
+    Args:
+        sources: Only sessions of these sources; default: all.
+    """
+    condition, names = database.dialect.among("s.source", sources) if sources else ("TRUE", ())
+    rows = database.execute(
+        f"""SELECT {SESSION_COLUMNS} FROM sessions s
+            WHERE s.last_active < ? AND s.ended_at IS NULL AND s.message_count > 0 AND {condition}
+            ORDER BY s.last_active""",
+        (before, *names),
+    )
+    return [session_of(row) for row in rows]
+
+
 def _entry(connection: Reader, row: Any) -> ListedSession:
     session = session_of(tuple(row)[:-1])  # the last column is for the order
     root_id = compressed_from(connection, session.id)[0]
@@ -332,14 +349,22 @@ def composed_id(session_id: str, user: str) -> str:
     return f"{session_id}@{quote(user, safe='') or 'home'}"
 
 
-def id_for(database: Reader, session_id: str, user: str) -> str:
-    """Return the id under which a session of `user` is stored, or would be stored; see `SessionStore.id_for`."""
+def id_for(database: Engine, session_id: str, user: str) -> str:
+    """Return the id under which a session of `user` with this id is stored, or would be stored.
+
+    If another user has a session with this id, the user is appended to the id: hosts name sessions after chats, and two
+    users may have chats of one name.
+    """
+    session_id, user = sqlite_text(session_id), sqlite_text(user)
+    if not database.exists:
+        return session_id
     sql = f"SELECT {ID_COLUMNS} FROM sessions s WHERE s.id IN (?, ?)"
-    rows = database.execute(sql, (session_id, composed_id(session_id, user))).fetchall()
-    return id_among(database, rows, session_id, user)
+    with database.detecting_damage():
+        rows = database.execute(sql, (session_id, composed_id(session_id, user))).fetchall()
+        return id_among(database, rows, session_id, user)
 
 
-def id_among(database: Reader, rows: Iterable[Any], session_id: str, user: str) -> str:
+def id_among(database: Engine, rows: Iterable[Any], session_id: str, user: str) -> str:
     """Return `id_for` from rows that begin with `ID_COLUMNS`."""
     composed, stored = composed_id(session_id, user), {row[0]: row for row in rows}
     # Also if the session with the first id was deleted meanwhile: the second one stays this user's.

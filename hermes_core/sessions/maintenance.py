@@ -435,7 +435,11 @@ def vacuum(sessions: SessionStore, *, dry_run: bool = False) -> Vacuumed:
 
     Other writers have to wait until this is done. With `dry_run`, only measure the space and change nothing.
     """
-    database = sessions.sqlite
+    database = sessions.database
+    if not isinstance(database, Database):
+        raise SessionError(
+            f"{database.label!r} is no file", "use the tools of the server, such as pg_dump and VACUUM"
+        )
 
     def sizes() -> tuple[int, int]:
         """Return the bytes of the whole file and of its free pages."""

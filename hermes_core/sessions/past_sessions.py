@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hermes_core.errors import ConfigError, DatabaseCorrupt, DatabaseUnavailable, SessionError
+from hermes_core.sessions import records
 from hermes_core.sessions.records import PROGRAM_SOURCES, Order, SearchHit, as_tuple, sqlite_text
 from hermes_core.sessions.search.protocol import MessageIndex, VectorIndex
 from hermes_core.storage.engine import Engine
@@ -234,3 +235,26 @@ class PastSessions:
         analysis = analyse(sqlite_text(query), now=self._clock(), zone=self._zone)
         with self._database.detecting_damage():
             return candidates.snippet_of(self._database, analysis, message_id)
+
+    def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> records.Window | None:
+        """Return a message with up to `window` messages before and after it; None if the message doesn't exist.
+
+        With `roles`, messages of other roles are left out, except the message itself.
+        """
+        with self._database.detecting_damage():
+            row = self._database.execute(
+                """SELECT m.session_key, m.position,
+                       (SELECT max(l.position) FROM messages l WHERE l.session_key = m.session_key)
+                   FROM messages m WHERE m.id = ? AND m.position IS NOT NULL""",
+                (message_id,),
+            ).fetchone()
+            if row is None:
+                return None
+            key, position, last = row
+            rows = self._database.execute(
+                f"{records.MESSAGES} WHERE m.session_key = ? AND m.position BETWEEN ? AND ? ORDER BY m.position",
+                (key, position - window, position + window),
+            )
+            found = map(records.message_of, rows)
+            shown = tuple(m for m in found if not roles or m.role in roles or m.id == message_id)
+            return records.Window(shown, max(position - window, 0), max(last - position - window, 0))

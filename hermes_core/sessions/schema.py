@@ -7,12 +7,13 @@ them. Rewound messages are not in the index.
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
 from hermes_core.curated.tables import NOTE_TABLES
 from hermes_core.outbox.store import OUTBOX_TABLES
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.search import index
-from hermes_core.storage.sqlite import SCHEMA_1, Migration, create_tables
+from hermes_core.storage.sqlite import SCHEMA_1, Database, JournalMode, Migration, create_tables
 from hermes_core.storage.tables import Column, Index, Table, integer, number, real, text, texts
 
 # The rows whose origin may be lower than that of the session's own people: what was stored with a low origin, and all
@@ -164,3 +165,21 @@ def _cut_text(connection: sqlite3.Connection) -> None:
 
 
 MIGRATIONS: tuple[Migration, ...] = ((SCHEMA_1, _create), (f"text-cut-{CUT_VERSION}", _cut_text))
+
+
+def open_file(path: Path, journal_mode: JournalMode, read_only: bool, *, marked: bool = False) -> Database:
+    """Return the engine of the file of a store. The first write makes the file.
+
+    Args:
+        marked: True to open a store that is moved to another engine. No other program writes to it.
+    """
+    return Database(
+        path,
+        MIGRATIONS,
+        journal_mode=journal_mode,
+        read_only=read_only,
+        repair=REPAIR,
+        empty_is_damage=True,
+        queue_writers=not marked,
+        marked=marked,
+    )

@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from hermes_core.errors import DatabaseCorrupt, SessionError
 from hermes_core.safety.fence import without_context
 from hermes_core.sessions import lineage, records
-from hermes_core.sessions.daily_usage import give_daily_usage
 from hermes_core.sessions.lineage import ID_COLUMNS, no_session, position_of, session_key
 from hermes_core.sessions.past_sessions import PastSessions
 from hermes_core.sessions.records import (
@@ -28,21 +27,19 @@ from hermes_core.sessions.records import (
     StoredMessage,
     StoredSession,
     StoredTranscript,
-    Window,
     as_tuple,
     epoch_seconds,
     sqlite_text,
 )
-from hermes_core.sessions.schema import MIGRATIONS, REPAIR
-from hermes_core.sessions.search.index import Fts5Index
-from hermes_core.sessions.search.protocol import MessageIndex
+from hermes_core.sessions.schema import REPAIR, open_file
+from hermes_core.sessions.search.index import search_index
 from hermes_core.sessions.session_meta import SessionMeta
 from hermes_core.sessions.turn_store import LAST_NUMBER, TurnStore
 from hermes_core.storage.engine import Connection, Engine, Reader, Statement
-from hermes_core.storage.sqlite import Database, JournalMode
+from hermes_core.storage.sqlite import JournalMode
 
 if TYPE_CHECKING:
-    from hermes_core.sessions.search.protocol import SearchEngine, VectorIndex
+    from hermes_core.sessions.search.protocol import VectorIndex
 
 log = logging.getLogger(__name__)
 
@@ -92,14 +89,18 @@ def _detecting_damage(
 
 
 class SessionStore:
-    """The store of sessions in the file `path`. Threads may share it, and several processes may open the same file.
+    """The sessions of a home and their messages. Threads may share a store, and several processes may open it.
 
-    Each method that writes is one transaction: when it returns, its rows are on disk and can be found. Methods raise
-    `SessionError` for sessions and messages that don't exist. They raise `DatabaseCorrupt` if the file is damaged, and
-    `DatabaseUnavailable` if it can't be used.
+    Each method that writes is one transaction: when it returns, its rows are on disk and can be found. In a block of
+    `transaction`, this holds at the end of the block. The messages of a session have one order. A turn, or a message
+    with a `ref`, is stored once, even if it is appended twice. If a write meets a damaged search index, the index is made
+    again from the messages and the write is repeated.
+
+    Methods raise `SessionError` for sessions and messages that don't exist. They raise `DatabaseCorrupt` if the database
+    is damaged, and `DatabaseUnavailable` if it can't be used.
 
     Args:
-        path: The file, usually state.db of a home, or the database of another engine.
+        path: The file, usually state.db of a home, or the engine of another database.
         journal_mode: Journal mode of SQLite, see `Database`.
         read_only: True to open an existing file without changing it.
         clock: Function that returns the current time in epoch seconds.
@@ -124,38 +125,15 @@ class SessionStore:
         zone: tzinfo | None = None,
         make_vectors: Callable[[Engine], VectorIndex | None] | None = None,
     ) -> None:
-        self.database: Engine
+        self._remedy = ""  # the errors of a server have a remedy of their own
         if isinstance(path, str | os.PathLike):
-            self.database = Database(
-                Path(path),
-                MIGRATIONS,
-                journal_mode=journal_mode,
-                read_only=read_only,
-                repair=REPAIR,
-                empty_is_damage=True,
-                queue_writers=True,
-            )
-        else:
-            self.database = path
-        self.index: MessageIndex = _search_index(self.database)
+            path, self._remedy = open_file(Path(path), journal_mode, read_only), f"; {REPAIR}"
+        self.database: Engine = path
+        self.index = search_index(self.database)
         self._clock = clock
         self.past = PastSessions(self.database, self.index, None if read_only else make_vectors, clock, zone)
         self.turns = TurnStore(self.database, self.index)
         self.meta = SessionMeta(self.database, clock)
-
-    @property
-    def sqlite(self) -> Database:
-        """The engine, for what only SQLite needs: repair, vacuum, copies of the file.
-
-        Raises:
-            SessionError: The store has another engine.
-        """
-        if not isinstance(self.database, Database):
-            raise SessionError(
-                f"{self.database.label!r} is no file",
-                "use the tools of the server, such as pg_dump and VACUUM",
-            )
-        return self.database
 
     def close(self) -> None:
         """Close every connection to the file."""
@@ -168,9 +146,7 @@ class SessionStore:
     def check(self) -> list[str]:
         """Check the file and its search indexes; return a line for each fault, an empty list if there is none."""
         try:
-            faults = self.database.integrity()
-            if self.database.kind == "sqlite":  # the errors of a server have a remedy of their own
-                faults = [f"{fault}; {REPAIR}" for fault in faults]
+            faults = [f"{fault}{self._remedy}" for fault in self.database.integrity()]
             return faults or self.index.check()
         except DatabaseCorrupt as exc:
             return [str(exc)]
@@ -303,70 +279,6 @@ class SessionStore:
                 lineage.set_free_title(connection, session_id, wanted, old_user or user)
 
     @_detecting_damage
-    def id_for(self, session_id: str, user: str) -> str:
-        """Return the id under which a session of `user` with this id is stored, or would be stored.
-
-        If another user has a session with this id, the user is appended to the id: hosts name sessions after chats, and
-        two users may have chats of one name.
-        """
-        session_id, user = sqlite_text(session_id), sqlite_text(user)
-        if not self.database.exists:
-            return session_id
-        return lineage.id_for(self.database, session_id, user)
-
-    @_detecting_damage
-    def users(self, limit: int = 100, after: str = "") -> list[str]:
-        """Return the owners of stored sessions in order, at most `limit` behind `after`, without the person at home."""
-        users = [after]
-        # One step in the index for each owner: DISTINCT would read a row of the index for each session.
-        sql = "SELECT s.user FROM sessions s WHERE s.user > ? ORDER BY s.user LIMIT 1"
-        while len(users) <= limit and self.database.exists:
-            row = self.database.execute(sql, (users[-1],)).fetchone()
-            if row is None:
-                break
-            users.append(row["user"])
-        return users[1:]
-
-    def give_to_home(self, user: str) -> int:
-        """Make the sessions of an owner those of the person at home, and return their number.
-
-        If sessions at home have the same titles, numbers are added.
-        """
-        sql, user = (
-            'SELECT id, title, identity FROM sessions WHERE "user" = ? ORDER BY last_active',
-            sqlite_text(user),
-        )
-        # Asked before the transaction, which waits for other writers.
-        if not user or not self.database.exists or self.database.execute(sql, (user,)).fetchone() is None:
-            return 0
-        with self.transaction() as connection:
-            rows = connection.execute(sql, (user,)).fetchall()
-            for row in rows:
-                # Taken off first: the index forbids the same title twice.
-                lineage.set_title(connection, row["id"], "")
-                # A repair of the store reads the owner from the identity.
-                connection.execute(
-                    """UPDATE messages SET origin = 'owner' WHERE origin = 'user'
-                       AND session_key = (SELECT key FROM sessions WHERE id = ?)""",
-                    (row["id"],),
-                )
-                connection.execute(
-                    "UPDATE sessions SET \"user\" = '', identity = ? WHERE id = ?",
-                    (records.with_owner(row["identity"]), row["id"]),
-                )
-                if row["title"]:
-                    lineage.set_free_title(connection, row["id"], row["title"], "")
-            # What the home has stored under the same key stays.
-            connection.execute(
-                """UPDATE host_state SET owner = '' WHERE scope = 'user' AND owner = ? AND NOT EXISTS (
-                       SELECT 1 FROM host_state h WHERE h.scope = 'user' AND h.owner = '' AND h.key = host_state.key)""",
-                (user,),
-            )
-            give_daily_usage(connection, user)
-            self.index.change_owner(connection)
-        return len(rows)
-
-    @_detecting_damage
     def get_session(self, session_id: str) -> StoredSession | None:
         """Return the session, or None if it doesn't exist."""
         sql = f"SELECT {records.SESSION_COLUMNS} FROM sessions s WHERE s.id = ?"
@@ -387,10 +299,6 @@ class SessionStore:
         find = lineage.find_titled if title_only else lineage.resolve
         session_id = find(self.database, sqlite_text(text), user and sqlite_text(user))
         return self.get_session(session_id) if session_id else None
-
-    def sources(self) -> list[str]:
-        """Return the sources of the stored sessions."""
-        return lineage.stored_sources(self.database)
 
     @_detecting_damage
     def list_sessions(
@@ -821,29 +729,6 @@ class SessionStore:
             for message in as_conversation(self.get_messages(link), link == chain[0])
         ]
 
-    @_detecting_damage
-    def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> Window | None:
-        """Return a message with up to `window` messages before and after it; None if the message doesn't exist.
-
-        With `roles`, messages of other roles are left out, except the message itself.
-        """
-        row = self.database.execute(
-            "SELECT session_key, position FROM messages WHERE id = ? AND position IS NOT NULL", (message_id,)
-        ).fetchone()
-        if row is None:
-            return None
-        key, position = row
-        rows = self.database.execute(
-            f"{records.MESSAGES} WHERE m.session_key = ? AND m.position BETWEEN ? AND ? ORDER BY m.position",
-            (key, position - window, position + window),
-        )
-        newest = "SELECT max(position) FROM messages WHERE session_key = ?"
-        last = self.database.execute(newest, (key,)).fetchone()[0]
-        shown = [
-            m for m in map(records.message_of, rows) if not roles or m.role in roles or m.id == message_id
-        ]
-        return Window(tuple(shown), max(position - window, 0), max(last - position - window, 0))
-
     def transcript(self, session_id: str, last_message_id: int | None = None) -> StoredTranscript:
         """Return a reader of a session's messages, for providers that learn from the session.
 
@@ -916,22 +801,6 @@ class SessionStore:
         """Return True if a turn with this id was stored, even if the turn was rewound later."""
         return self.database.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone() is not None
 
-    def idle_sessions(self, before: float, sources: Sequence[str] = ()) -> list[StoredSession]:
-        """Return open sessions with messages whose last message is older than `before` (epoch seconds), oldest first.
-
-        Args:
-            sources: Only sessions of these sources; default: all.
-        """
-        condition, parameters = self.database.dialect.among("s.source", sources)
-        of_sources = f"AND {condition}" if sources else ""
-        rows = self.database.execute(
-            f"""SELECT {records.SESSION_COLUMNS} FROM sessions s
-                WHERE s.last_active < ? AND s.ended_at IS NULL AND s.message_count > 0 {of_sources}
-                ORDER BY s.last_active""",
-            (before, *(parameters if sources else ())),
-        )
-        return [records.session_of(row) for row in rows]
-
     # ------------------------------------------------------------------ search
 
     def _wake_vectors(self) -> None:
@@ -962,13 +831,6 @@ class SessionStore:
 
         # Two programs may lock the same rows in another order.
         return self.database.retry(write_once, idempotent=idempotent)
-
-
-def _search_index(database: Engine) -> MessageIndex:
-    """Return the search index of an engine."""
-    if isinstance(database, Database):
-        return Fts5Index(database)
-    return cast("SearchEngine", database).search_index()
 
 
 def _turn_ids(connection: Reader, condition: str, parameters: tuple[object, ...]) -> list[str]:

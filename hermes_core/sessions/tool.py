@@ -381,7 +381,7 @@ class _Call:
         """Return summaries of the results' conversations, by `root`; "" for a summary that fails or is late."""
         if self._summarise is None:
             return {}
-        views = [self._db.around(one.anchor.id, SUMMARISED_MESSAGES // 2) for one in results]
+        views = [self._db.past.around(one.anchor.id, SUMMARISED_MESSAGES // 2) for one in results]
         for view in views:
             self._include(view.messages if view else ())
         texts = [
@@ -425,7 +425,7 @@ class _Call:
         All texts together keep about to `budget` characters.
         """
         session, anchor = match.session, match.anchor
-        view = self._db.around(anchor.id, DEFAULT_WINDOW, roles=DEFAULT_ROLES)
+        view = self._db.past.around(anchor.id, DEFAULT_WINDOW, roles=DEFAULT_ROLES)
         messages = view.messages if view else (anchor,)
         shown = {message.id for message in messages}
         began = _said(self._db.get_messages(session.id, limit=BOOKEND), shown)
@@ -459,7 +459,7 @@ class _Call:
                 "scroll requires integer around_message_id", "take match_message_id from a result"
             )
         window = _number(given.get("window"), DEFAULT_WINDOW, MAX_WINDOW)
-        anchor, view = self._db.get_message(anchor_id), self._db.around(anchor_id, window)
+        anchor, view = self._db.get_message(anchor_id), self._db.past.around(anchor_id, window)
         family = self._db.lineage(session.id)
         if anchor is None or view is None or anchor.session_id not in family:
             raise SessionError(

@@ -182,7 +182,7 @@ def turn_record(db: SessionStore, turn_id: str, *, max_messages: int = 50) -> St
     if row is None:
         return None
     first = db.get_message(row["first_message_id"])
-    messages = db.around(first.id, max_messages) if first is not None else None
+    messages = db.past.around(first.id, max_messages) if first is not None else None
     shown = (
         [m for m in messages.messages if row["first_message_id"] <= m.id <= row["last_message_id"]]
         if messages

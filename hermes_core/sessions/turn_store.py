@@ -65,7 +65,7 @@ class TurnContext(Struct, frozen=True):
     """The facts of a session that a turn needs.
 
     Attributes:
-        session_id: The id under which the session is stored, or would be stored; see `SessionStore.id_for`.
+        session_id: The id under which the session is stored, or would be stored; see `lineage.id_for`.
         row: The identity, parent, relation and title of the session; empty if it is not stored.
         last_number: Number of the last finished turn; 0 before the first one.
         prompt: The frozen notes and provider's block; None if none are stored.

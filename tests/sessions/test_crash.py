@@ -268,7 +268,7 @@ def test_a_store_that_is_no_longer_in_its_place_takes_nothing_and_says_so(tmp_pa
     home, copy = tmp_path / "home", tmp_path / "backup.db"
     with contextlib.closing(SessionStore(home / "state.db")) as db:
         db.create_session("s", "test")
-        db.sqlite.backup(copy)
+        db.database.backup(copy)
         db.append_message("s", "user", "One.")
         home.rename(tmp_path / "old")
         if fate == "replaced":

@@ -156,7 +156,7 @@ def test_rewinding_hides_the_messages_and_tells_which_turns_went(db: SessionStor
     assert [hit.text for hit in db.past.search("kiwi q2 a2 q3")] == ["q1 kiwi", "a1"]
     assert [c.turn.id for c in db.turns.complete()] == ["t1"]
     assert db.get_message(second) is None
-    assert db.around(second) is None
+    assert db.past.around(second) is None
     assert len(db.transcript("s1").messages()) == 2
     session = db.get_session("s1")
     assert session is not None
@@ -190,7 +190,7 @@ def test_after_a_rewind_the_conversation_closes_up(db: SessionStore) -> None:
     db.rewind("s1", second)
     again = db.append_message("s1", "assistant", "two again")
 
-    window = db.around(first, 1)
+    window = db.past.around(first, 1)
 
     assert window is not None
     assert [m.id for m in window.messages] == [first, again]
@@ -234,7 +234,7 @@ def test_compacted_messages_leave_the_conversation_and_are_still_found(db: Sessi
 def test_a_window_knows_how_much_lies_on_both_sides(db: SessionStore) -> None:
     ids = say(db, *map(str, range(10)))
 
-    window = db.around(ids[4], 2)
+    window = db.past.around(ids[4], 2)
 
     assert window is not None
     assert [m.id for m in window.messages] == ids[2:7]
@@ -323,9 +323,9 @@ def test_a_message_needs_a_session(db: SessionStore) -> None:
 def test_the_file_is_private_and_a_reader_can_search_it(tmp_path: Path, db: SessionStore) -> None:
     say(db, "the elderberry recipe")
 
-    reader = SessionStore(db.sqlite.path, read_only=True)
+    reader = SessionStore(db.database.path, read_only=True)
 
-    assert stat.S_IMODE(db.sqlite.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(db.database.path.stat().st_mode) == 0o600
     assert len(reader.past.search("elderberry recipe?")) == 1
     with pytest.raises(DatabaseUnavailable):
         reader.append_message("s1", "user", "no")
@@ -369,12 +369,12 @@ def test_damage_inside_the_file_is_said_and_not_passed_over(db: SessionStore) ->
     for number in range(200):
         db.append_message("s1", "user", f"message {number} " + "x" * 200)
     db.close()
-    data = bytearray(db.sqlite.path.read_bytes())
+    data = bytearray(db.database.path.read_bytes())
     for page in range(8, 20):
         data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
-    db.sqlite.path.write_bytes(bytes(data))
+    db.database.path.write_bytes(bytes(data))
 
-    again = SessionStore(db.sqlite.path)
+    again = SessionStore(db.database.path)
     with pytest.raises(DatabaseCorrupt, match="damaged"):
         again.get_messages("s1")
     again.close()
@@ -389,7 +389,7 @@ def test_values_are_kept_beside_the_sessions(db: SessionStore) -> None:
 
 def test_a_backup_holds_everything(tmp_path: Path, db: SessionStore) -> None:
     say(db, "keep this")
-    db.sqlite.backup(tmp_path / "copy" / "state.db")
+    db.database.backup(tmp_path / "copy" / "state.db")
 
     copy = SessionStore(tmp_path / "copy" / "state.db")
     assert [m.content for m in copy.get_messages("s1")] == ["keep this"]
@@ -414,7 +414,7 @@ def test_completed_turns_are_read_in_parts_and_of_one_session_alone(db: SessionS
 def test_a_store_is_opened_by_the_name_of_its_file(tmp_path: Path) -> None:
     with contextlib.closing(SessionStore(str(tmp_path / "state.db"))) as db:
         db.create_session("s1")
-        assert db.sqlite.path == tmp_path / "state.db"
+        assert db.database.path == tmp_path / "state.db"
 
 
 def test_what_a_tool_returned_comes_back_unchanged_and_recall_in_other_messages_goes(

@@ -60,10 +60,10 @@ def test_after_any_operations_the_index_equals_a_rebuilt_one(steps: list[tuple[s
         db.create_session("x")
         for step in steps:
             apply(db, step)
-        kept = contents(db.sqlite.path)
+        kept = contents(db.database.path)
         assert db.check() == []
         db.index.rebuild()
-        assert contents(db.sqlite.path) == kept
+        assert contents(db.database.path) == kept
         db.close()
 
 
@@ -79,11 +79,11 @@ def test_an_index_that_lost_something_is_found_out_and_made_anew(db: SessionStor
     db.append_message("s1", "user", "kumquat pie")
     db.append_message("s1", "assistant", "部署 done")
     db.close()
-    with sqlite3.connect(db.sqlite.path) as connection:
+    with sqlite3.connect(db.database.path) as connection:
         connection.execute(damage)
     connection.close()
 
-    again = SessionStore(db.sqlite.path)
+    again = SessionStore(db.database.path)
     assert "rebuild it" in again.check()[0]
     assert again.index.rebuild() == 2
     assert again.check() == []
@@ -159,8 +159,8 @@ DAMAGES = {
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_index_stops_no_write_and_is_built_again(filled: SessionStore, kind: str) -> None:
-    damage(filled.sqlite.path, *DAMAGES[kind])
-    db = SessionStore(filled.sqlite.path)
+    damage(filled.database.path, *DAMAGES[kind])
+    db = SessionStore(filled.database.path)
     for number in range(3):
         db.append_turn("s1", [{"role": "user", "content": f"pomelo{number} 部署"}], f"t{number}", 1)
     assert db.last_message_id("s1")
@@ -177,8 +177,8 @@ def test_a_damaged_index_stops_no_write_and_is_built_again(filled: SessionStore,
 
 
 def test_a_search_notices_a_damaged_index_and_answers_all_the_same(filled: SessionStore) -> None:
-    damage(filled.sqlite.path, "messages_fts_data")
-    db = SessionStore(filled.sqlite.path)
+    damage(filled.database.path, "messages_fts_data")
+    db = SessionStore(filled.database.path)
     (hit, *_) = db.past.search("kumquat77")
     assert hit.text == "message 77 kumquat77 部署"
     assert "kumquat77" in db.past.snippet(hit.message_id, "kumquat77")
@@ -187,7 +187,7 @@ def test_a_search_notices_a_damaged_index_and_answers_all_the_same(filled: Sessi
         db.append_message("s1", "user", f"pomelo{number}")
     assert db.past.problem == ""
     db.close()
-    again = SessionStore(db.sqlite.path)
+    again = SessionStore(db.database.path)
     assert again.check() == []
     again.close()
 

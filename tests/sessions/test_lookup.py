@@ -69,7 +69,7 @@ def test_common_words_in_a_boolean_query_are_ranked_among_what_fulfils_it(large:
 def test_how_often_a_common_word_stands_is_estimated_from_how_thick_it_lies(large: SessionStore) -> None:
     for number in range(MANY):
         large.append_message("s1", "user", f"other {number}")
-    database = Database(large.sqlite.path)
+    database = Database(large.database.path)
     newest = scope_facts(database, "plan", Filters(), ()).newest or 0
     reader = Fts5Reader(database, Filters(), None, 10, newest)
 

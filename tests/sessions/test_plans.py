@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from hermes_core.contract.values import Session
+from hermes_core.sessions.owners import give_to_home, stored_users
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.tool import SessionSearchTool
 
@@ -18,7 +19,7 @@ ASKED: dict[str, Callable[[SessionStore], object]] = {
     "by title": lambda db: db.find_session("Plan", title_only=True),
     "next title": lambda db: db.meta.next_title("Plan", user="u"),
     "messages": lambda db: db.get_messages("s1", limit=3, offset=5),
-    "around": lambda db: db.around(5),
+    "around": lambda db: db.past.around(5),
     "last": lambda db: db.last_message_id("s1"),
     "turns": lambda db: db.turns.count("s1"),
     "rewind": lambda db: db.rewind("s1", 18),
@@ -26,8 +27,8 @@ ASKED: dict[str, Callable[[SessionStore], object]] = {
     "browse of a user": lambda db: SessionSearchTool(db).call({}, Session("now", user_id="u")),
     "list after a session": lambda db: db.list_sessions(before="s1"),
     "list of a user after a session": lambda db: db.list_sessions(user="u", before="s2"),
-    "users": lambda db: db.users(),
-    "give to home": lambda db: db.give_to_home("u"),
+    "users": lambda db: stored_users(db.database),
+    "give to home": lambda db: give_to_home(db, "u"),
     "tip": lambda db: db.compression_tip("s1"),
     "family": lambda db: db.lineage("s1"),
     "delete": lambda db: db.delete_session("s1"),

@@ -21,6 +21,7 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, HermesError
 from hermes_core.safety.origin import Reading
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.maintenance import repair
+from hermes_core.sessions.owners import give_to_home
 from hermes_core.sessions.session_store import SessionStore
 from tests.storage.notes import posix, run
 
@@ -209,8 +210,8 @@ def test_sessions_that_were_given_to_the_home_stay_there_in_a_repaired_store(tmp
     with contextlib.closing(SessionStore(path)) as db:
         db.create_session("s1", user=ann.owner, identity=ann.to_dict())
         db.append_message("s1", "user", "persimmon")
-        assert db.give_to_home("telegram:43") == 0
-        assert db.give_to_home(ann.owner) == 1
+        assert give_to_home(db, "telegram:43") == 0
+        assert give_to_home(db, ann.owner) == 1
 
     repair(path)
 

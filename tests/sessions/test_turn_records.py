@@ -14,6 +14,7 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.sessions import turn_records
 from hermes_core.sessions.daily_usage import daily_usage
 from hermes_core.sessions.maintenance import repair
+from hermes_core.sessions.owners import give_to_home
 from hermes_core.sessions.turn_records import list_turns, turn_record
 
 
@@ -114,7 +115,7 @@ def test_the_tokens_of_a_day_are_added_up_for_each_user_and_forgotten_with_them(
 def test_what_was_counted_for_a_user_who_is_the_person_at_home_is_counted_there(memory: Memory) -> None:
     turn(memory, "mine", 1)
     turn(memory, "theirs", 1, platform="telegram", user_id="42")
-    memory.sessions.give_to_home("telegram:42")
+    give_to_home(memory.sessions, "telegram:42")
     assert [usage.turns for usage in daily_usage(memory.sessions.database)] == [2]
     assert daily_usage(memory.sessions.database, user="telegram:42") == []
 

@@ -19,11 +19,12 @@ from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.protocol import CHANGES_KEY, PROGRESS_KEY, MessageIndex
 from hermes_core.sessions.search.texts import terms_of, terms_of_row
-from hermes_core.storage.engine import Connection
+from hermes_core.storage.engine import Connection, Engine
 from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
     from hermes_core.sessions.search.filters import Filters
+    from hermes_core.sessions.search.protocol import SearchEngine
     from hermes_core.sessions.search.reader import IndexReader, ScopeFacts
 
 # Rows in one transaction of a rebuild while other processes write: a writer waits for some ten milliseconds only.
@@ -350,3 +351,10 @@ def note_change(connection: Connection | sqlite3.Connection) -> None:
            ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT)""",
         (CHANGES_KEY,),
     )
+
+
+def search_index(database: Engine) -> MessageIndex:
+    """Return the search index of an engine."""
+    if isinstance(database, Database):
+        return Fts5Index(database)
+    return cast("SearchEngine", database).search_index()

@@ -11,6 +11,7 @@ import pytest
 from hermes_core.contract.values import Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
+from hermes_core.sessions.owners import stored_users
 from hermes_memory_agent import Agent
 from hermes_memory_mcp.memory_files import MemoryFiles
 from hermes_memory_mcp.toolset import ToolSet
@@ -156,7 +157,7 @@ def test_sessions_from_before_the_id_was_listed_become_those_of_the_home(stage: 
     stored = {entry.session.id: entry.session for entry in memory.sessions.list_sessions(user="")}
     assert {*stored} == {"of-ZEBRA", "of-HERON", "unnamed"}
     assert stored["of-HERON"].title == "About ZEBRA #2"
-    assert memory.sessions.users() == []
+    assert stored_users(memory.sessions.database) == []
     assert len(memory.sessions.get_messages(again.id)) == 2
 
 

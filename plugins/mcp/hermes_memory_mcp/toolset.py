@@ -21,6 +21,7 @@ from hermes_core.kit import Range, ToolBox, clip, redact, storable, tool
 from hermes_core.safety.fence import clean_result, without_context
 from hermes_core.safety.origin import Reading, as_origin, current_reading, lowest, may_command, report_result
 from hermes_core.safety.redact import secrets_in
+from hermes_core.sessions.lineage import id_for
 from hermes_core.turn_recall import RecallHit, render_notes
 
 log = logging.getLogger(__name__)
@@ -359,7 +360,7 @@ class _Conversations:
     def _conversation(self, session: Session, session_id: str, title: str) -> Session:
         """Return the session to store in, of the same user. Raises `SessionError` if it is not one of a client."""
         if session_id:
-            own = self._memory.sessions.id_for(session_id, session.owner)
+            own = id_for(self._memory.sessions.database, session_id, session.owner)
             known = self._memory.sessions.get_session(own)
             if known is None or (known.source, known.user) != (MCP_SOURCE, session.owner):
                 raise SessionError(

@@ -11,6 +11,7 @@ import pytest
 
 from hermes_core.errors import ConfigError
 from hermes_core.sessions import maintenance
+from hermes_core.sessions.owners import give_to_home
 from hermes_core.sessions.search.protocol import Vector
 from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_postgresql.pgvectors import PostgresVectors
@@ -436,7 +437,7 @@ def test_a_session_that_gets_another_owner_takes_its_vectors_along(
     other = opened()
     for user in ("bob", ""):
         index_of(other).likeness("which dog?", user=user)
-    people.give_to_home("bob")
+    give_to_home(people, "bob")
 
     at_home = index_of(other).likeness("which dog?", user="")
     assert at_home is not None

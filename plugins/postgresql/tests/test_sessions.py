@@ -23,6 +23,7 @@ from hermes_core.sessions import lineage
 from hermes_core.sessions.daily_usage import daily_usage
 from hermes_core.sessions.maintenance import idle_sessions
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore
+from hermes_core.sessions.owners import give_to_home, stored_users
 from hermes_core.sessions.records import StoredOpenTurn
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.transfer import import_session, session_document
@@ -297,7 +298,7 @@ def test_each_owner_has_numbers_of_their_own_for_messages(open_store: OpenStore)
                 ORDER BY o.owner, m.ordinal"""
     rows = [tuple(row) for row in db.database.execute(places)]
     assert rows == [("ann", n, 0) for n in range(1, 9)] + [("bob", n, 0) for n in range(1, 5)]
-    assert db.give_to_home("ann") == 2
+    assert give_to_home(db, "ann") == 2
     rows = [tuple(row) for row in db.database.execute(places)]
     assert rows == [("", n, 0) for n in range(1, 9)] + [("bob", n, 0) for n in range(1, 5)]
 
@@ -309,20 +310,20 @@ QUESTIONS: dict[str, Callable[[SessionStore], object]] = {
     "turn": lambda db: db.append_turn("s1", turn(), "t-new", 1),
     "known turn": lambda db: db.append_turn("s5", turn(), "t5", 1),
     "session": lambda db: db.get_session("s1"),
-    "id": lambda db: db.id_for("s1", "u1"),
+    "id": lambda db: lineage.id_for(db.database, "s1", "u1"),
     "prefix": lambda db: db.find_session("s"),
     "title": lambda db: db.find_session("Plan", title_only=True, user="u1"),
     "next title": lambda db: db.meta.next_title("Plan", user="u1"),
     "messages": lambda db: db.get_messages("s1", limit=3, offset=5),
-    "around": lambda db: db.around(5),
+    "around": lambda db: db.past.around(5),
     "last": lambda db: db.last_message_id("s1"),
     "context": lambda db: db.turns.context("s1", "u1", lineage=True, origin=True, recent=6),
     "turns": lambda db: db.turns.last_number("s1"),
     "turn's messages": lambda db: db.turns.messages("t5"),
     "conversation": lambda db: db.turns.conversation("t5"),
     "rewind": lambda db: db.rewind("s1", db.last_message_id("s1") or 0),
-    "users": lambda db: db.users(limit=1),
-    "give to home": lambda db: db.give_to_home("u2"),
+    "users": lambda db: stored_users(db.database, limit=1),
+    "give to home": lambda db: give_to_home(db, "u2"),
     "tip": lambda db: db.compression_tip("s1"),
     "family": lambda db: db.lineage("s1"),
     "listed": lambda db: db.list_sessions(limit=3),
@@ -335,7 +336,7 @@ QUESTIONS: dict[str, Callable[[SessionStore], object]] = {
     "usage of days": lambda db: daily_usage(db.database),
     "records": lambda db: list_turns(db, user="u1"),
     "record": lambda db: turn_record(db, "t5"),
-    "sources": lambda db: db.sources(),
+    "sources": lambda db: lineage.stored_sources(db.database),
     "open turns": lambda db: OpenTurnStore(db).open_in("s1"),
     "outbox": lambda db: Outbox(db.database).put("fake", NewRow("sync_turn", "t", "s1", "{}")),
     "outbox of a session": lambda db: Outbox(db.database).drop_session("s1"),
@@ -524,10 +525,10 @@ def use_everything(db: SessionStore) -> None:
     db.counts()
     db.has_turn("t2")
     db.turns.first_message("s1", 1)
-    db.idle_sessions(9e9, ["cli"])
+    lineage.idle_since(db.database, 9e9, ["cli"])
     db.meta.identity("s1")
     list(db.turns.complete(session_id="s1"))
-    db.sources()
+    lineage.stored_sources(db.database)
     db.meta.set("k", "v")
     db.meta.get("k")
     db.delete_if_unused("s2")

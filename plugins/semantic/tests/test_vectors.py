@@ -254,7 +254,7 @@ def test_what_was_taken_back_is_not_found_by_meaning(opened: Callable[[], Sessio
 
 def test_vectors_of_another_model_are_made_anew(opened: Callable[[], SessionStore]) -> None:
     db = filled(opened())
-    with closing(sqlite3.connect(db.sqlite.path, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(db.database.path, isolation_level=None)) as connection:
         connection.execute("UPDATE vectors SET model = 'older', own = x'00', words = x'00'")
         connection.execute("DELETE FROM state_meta WHERE key LIKE 'meaning:%'")
     db.close()
@@ -389,7 +389,7 @@ def test_a_fault_that_has_passed_is_not_told_any_more(
 def test_a_repaired_store_makes_its_vectors_anew(opened: Callable[[], SessionStore]) -> None:
     filled(opened()).close()
     db = opened()
-    path = db.sqlite.path
+    path = db.database.path
     db.close()
     repair(path)
     again = opened()
@@ -487,6 +487,6 @@ def test_a_search_that_was_interrupted_while_the_model_was_loaded_can_be_made_ag
     db = filled(opened())
     db.close()
     ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(db.sqlite.path)], capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", INTERRUPTED, str(db.database.path)], capture_output=True, text=True, timeout=50
     )
     assert (ended.stdout, ended.stderr) == (f"interrupted\n{TALK[0]}\n", "")

@@ -23,6 +23,7 @@ from hermes_core.errors import BackendRefused
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import Reading
 from hermes_core.sessions.daily_usage import add_daily_usage
+from hermes_core.sessions.owners import stored_users
 from plugins.ui.tests.conftest import Open, Serve
 
 pytestmark = pytest.mark.slow
@@ -281,7 +282,7 @@ def test_a_person_is_forgotten(serve: Serve, open_page: Open) -> None:
     expect(page.locator("main")).to_contain_text("1 session, 2 messages")
     page.get_by_role("button", name="Forget for good").click()
     expect(page.get_by_role("status")).to_contain_text("are deleted")
-    assert served.memory.sessions.users() == []
+    assert stored_users(served.memory.sessions.database) == []
     assert served.memory.sessions.get_session("theirs") is None
     assert served.memory.sessions.get_session("mine") is not None
 

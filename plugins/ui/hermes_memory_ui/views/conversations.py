@@ -13,6 +13,7 @@ from hermes_core.actions.conversations import (
     rename_conversation,
 )
 from hermes_core.errors import SessionError
+from hermes_core.sessions.lineage import stored_sources
 from hermes_core.sessions.records import PROGRAM_SOURCES, Mark, StoredSession, calls_as_text
 from hermes_core.sessions.turn_records import turns_at
 from hermes_memory_ui.answers import FileAnswer, Page, PageRequest, Redirect
@@ -56,7 +57,9 @@ def show_all(site: Site, request: PageRequest) -> Page:
             "more": shown[-1].session.id if len(entries) > PAGE_SIZE else None,
             "archived": archived,
             "source": source,
-            "programs": [name for name in site.memory.sessions.sources() if name in PROGRAM_SOURCES],
+            "programs": [
+                name for name in stored_sources(site.memory.sessions.database) if name in PROGRAM_SOURCES
+            ],
         },
     )
 

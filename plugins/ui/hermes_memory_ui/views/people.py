@@ -5,6 +5,7 @@ from __future__ import annotations
 from hermes_core.actions.people import forget_person, report_counts, report_sentences
 from hermes_core.errors import SessionError
 from hermes_core.forget import forget_user
+from hermes_core.sessions.owners import stored_users
 from hermes_memory_ui.answers import Page, PageRequest, Redirect
 from hermes_memory_ui.site import Site
 
@@ -14,7 +15,8 @@ MAX_USERS = 50
 def show(site: Site, request: PageRequest) -> Page:
     """Show the users who wrote, without their texts. A page of one user shows this user only."""
     after = request.query.get("after", "")
-    users = [site.owner] if site.owner else site.memory.sessions.users(limit=MAX_USERS + 1, after=after)
+    database = site.memory.sessions.database
+    users = [site.owner] if site.owner else stored_users(database, limit=MAX_USERS + 1, after=after)
     owners = site.memory.config.identity.owners
     return Page(
         "people.html",
