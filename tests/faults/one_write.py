@@ -18,7 +18,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +80,11 @@ def prepare(home: HermesHome) -> None:
         assert memory.flush(60)
 
 
-def read(home: HermesHome, *, recorded: bool = True) -> Facts:
-    """Return the facts of a home, as commands print them, and assert that they agree with one another.
-
-    Args:
-        recorded: False if the history may lack the last change.
-    """
+def read(home: HermesHome) -> Facts:
+    """Return the facts of a home, as commands print them, and assert that they agree with one another."""
     entries = shown()
     assert home.memory_md.read_text() == DELIMITER.join(entry for entry, _ in entries)
-    if recorded:
-        assert history()[0]["after"] == [entry for entry, _ in entries]
+    assert history()[0]["after"] == [entry for entry, _ in entries]
     assert json.loads(run("sessions", "check", "--json").stdout)["faults"] == []
     assert run("verify").exit_code == 0
     messages = json.loads(run("sessions", "show", "s", "--json").stdout)
@@ -111,7 +105,7 @@ def deliver(home: HermesHome) -> Facts:
     lines = (home.path / "taken.jsonl").read_text().splitlines()
     calls = [json.loads(line[line.rindex('{"kind"') :]) for line in lines if line.endswith("}")]
     taken = {kind: {call["text"] for call in calls if call["kind"] == kind} for kind in ("turn", "write")}
-    facts = read(home, recorded=False)
+    facts = read(home)
     assert taken["write"] == {entry for entry, _ in facts["notes"]}
     assert taken["turn"] == {text for role, text, _ in facts["messages"] if role == "user"}
     return facts
@@ -177,15 +171,14 @@ class Trial:
         return answer
 
     def _compare(self, answer: dict[str, Any]) -> None:
-        warned = bool(answer.get("warning"))
-        facts = self._facts(partial(read, recorded=not warned))
+        facts = self._facts(read)
         assert facts in ([self.after] if answer["said"] == "stored" else [self.before, self.after]), facts
         output = (self.ground / "output").read_text()
         assert "Traceback" not in output, output
         answer["there"] = facts == self.after
-        # The next program goes on. It need not tell the provider of a note whose answer warned.
-        if not (answer["there"] and warned):
-            assert self._facts(lambda home: self._write_again(home, answer["there"])) == self.after
+        assert self._facts(lambda home: self._write_again(home, answer["there"])) == self.after, (
+            "the next program"
+        )
 
     def _write(self, fault: Fault, say: Say, report: int) -> None:
         """Open the home, write, and close it, under the fault; say what the program was told."""

@@ -165,8 +165,7 @@ class Program:
                 chat.rewind(1)
             case "undo":
                 who = ["--user", step.user] if step.user else []
-                done = run("memory", "undo", *who)
-                assert done.exit_code == 0, done.output
+                command("memory", "undo", *who)
             case "edit":
                 self._edit(step.text)
             case "import":
@@ -176,9 +175,7 @@ class Program:
                     for role, text in imported(step.text)
                 ]
                 path.write_text("\n".join(map(json.dumps, lines)))
-                done = run("import", str(path))
-                # It says 3 if the provider can't be told yet: a program that was killed has the lease.
-                assert done.exit_code in (0, 3), done.output
+                command("import", str(path))
             case "reopen":
                 self.close()
                 self._memory = open_fast(self._home)
@@ -201,6 +198,12 @@ class Program:
     def close(self) -> None:
         """Close the home."""
         self._memory.close()
+
+
+def command(*words: str) -> None:
+    """Run a command. It exits with 3 if the provider can't be told yet: a program that was killed has its lease."""
+    done = run(*words)
+    assert done.exit_code in (0, 3), done.output
 
 
 def conversation(memory: Memory, user: str) -> Conversation:
