@@ -165,6 +165,7 @@ def test_a_shared_base_that_was_exported_brings_its_origins(home: HermesHome, tm
         assert "Likes tea" not in memory.conversation("d").system_prompt
 
 
+@pytest.mark.sqlite_only("a home without a server at first")
 def test_a_shared_base_of_a_home_on_a_server_is_in_no_prompt(home: HermesHome, tmp_path: Path) -> None:
     base = HermesHome(tmp_path / "base")
     base.memories.mkdir(parents=True)
