@@ -252,6 +252,7 @@ def test_a_lock_that_is_not_to_be_had_refuses_the_write(remember: Remember, herm
     assert change(memory, "add", content="Plays chess")["success"]
 
 
+@pytest.mark.sqlite_only("a disk that is full")
 @row("atomic write fails")
 def test_a_write_that_the_disk_refuses_is_an_error_and_the_old_file_stays(remember: Remember) -> None:
     """Built-in memory, a disk that takes no more: the model is told, and the file is what it was."""

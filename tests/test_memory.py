@@ -696,7 +696,7 @@ def test_a_damaged_database_costs_a_turn_only_what_lies_in_it(hermes_home: Herme
         found = {result.text for result in memory.recall("what is my dog called?").results}
         turn = memory.begin_turn(session, "what is my dog called?")
 
-        assert found == {"my dog is called Biscuit"}
+        assert found == {"Likes tea", "my dog is called Biscuit"}
         assert "my dog is called Biscuit" in turn.context
         assert [problem for problem in turn.problems if str(damaged) in problem] == memory.problems()
         assert len(memory.problems()) == 1

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, open_memory
+from hermes_core.actions.note_files import export_note_files
 from hermes_core.config import set_value
 from hermes_core.contract.values import Origin
 from hermes_core.curated.waiting import reject_note, waiting_notes
@@ -148,6 +149,36 @@ def test_a_prompt_whose_notes_keep_their_place_keeps_its_bytes(home: HermesHome)
         assert "Likes tea" in prompt
 
 
+def test_a_shared_base_that_was_exported_brings_its_origins(home: HermesHome, tmp_path: Path) -> None:
+    base, folder = HermesHome(tmp_path / "base"), tmp_path / "exported"
+    with open_memory(base) as memory:
+        memory.curated.add("memory", "Likes tea")
+        store_note(memory, "web")
+        export_note_files(memory, folder)
+    home.config_yaml.write_text(f"memory: {{shared_base: {folder}}}\n", encoding="utf-8")
+    with open_memory(home) as memory:
+        prompt = memory.conversation("c").system_prompt
+        assert "Likes tea" in prompt
+        assert NOTE not in prompt
+        (folder / "origins.json").write_text("{")
+        assert "origins.json" in "".join(memory.problems())
+        assert "Likes tea" not in memory.conversation("d").system_prompt
+
+
+@pytest.mark.sqlite_only("a home without a server at first")
+def test_a_shared_base_of_a_home_on_a_server_is_in_no_prompt(home: HermesHome, tmp_path: Path) -> None:
+    base = HermesHome(tmp_path / "base")
+    base.memories.mkdir(parents=True)
+    base.memory_md.write_text(SHOWN)
+    home.config_yaml.write_text(f"memory: {{shared_base: {base.memories}}}\n", encoding="utf-8")
+    with open_memory(home) as memory:
+        assert SHOWN in memory.conversation("c").system_prompt
+        base.config_yaml.write_text("storage: {url: 'postgresql://127.0.0.1:1/none'}\n")
+        assert SHOWN not in memory.conversation("d").system_prompt
+        assert "memory export DIR" in "".join(memory.problems())
+
+
+@pytest.mark.sqlite_only("a base that is a file of another home")
 def test_a_note_of_the_shared_base_that_was_lowered_is_dropped(home: HermesHome, tmp_path: Path) -> None:
     base = HermesHome(tmp_path / "base")
     base.memories.mkdir(parents=True)

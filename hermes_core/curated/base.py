@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
+from hermes_core.config import load_config
 from hermes_core.curated.document import parse_note_file
-from hermes_core.curated.origins import NoteOrigin
+from hermes_core.curated.origins import NoteOrigin, entry_hash, read_origins
 from hermes_core.curated.rows import NoteRows, StoredFile
 from hermes_core.curated.view import NoteView
-from hermes_core.errors import MemoryConflict, StorageError
+from hermes_core.errors import ConfigError, MemoryConflict, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import may_command
 from hermes_core.storage.sqlite import Database
@@ -44,19 +46,29 @@ def read_base(path: Path, own: Path) -> SharedBase:
     try:
         if not path.exists():
             return SharedBase(fault="nothing is there")
-        data = NoteView(file).read() or b""
-        origins = _origins_beside(file)
-    except (MemoryConflict, StorageError) as exc:
+        notes = parse_note_file(NoteView(file).read() or b"")
+        origins = _origins_of(file, notes.entries)
+    except (ConfigError, MemoryConflict, StorageError) as exc:
         return SharedBase(fault=exc.message)
-    notes = parse_note_file(data)
     entries = tuple(entry for entry in notes.entries if may_command(origins.get(entry, NoteOrigin()).origin))
     return SharedBase(entries, origins, notes.conflict)
 
 
-def _origins_beside(file: Path) -> dict[str, NoteOrigin]:
-    """Return the origins of the notes in the MEMORY.md of another home, from its database."""
+def _origins_of(file: Path, entries: Sequence[str]) -> dict[str, NoteOrigin]:
+    """Return the origins of the notes in a file: from the database of its home, or from the file of an export beside it.
+
+    Raises `StorageError` for a home on a server. What came from a page there must not pass for a person's words.
+    """
     home = HermesHome(file.parent.parent)
-    return origins_in_file(home, file.name) if file == home.memory_md else {}
+    if file != home.memory_md:
+        known = read_origins(file.parent)
+        return {entry: known[key] for entry in entries if (key := entry_hash(entry)) in known}
+    if load_config(home).storage.url:
+        raise StorageError(
+            "the notes of that home are on a server, which alone knows where they come from; name the folder of an export "
+            "(hermes-memory memory export DIR)"
+        )
+    return origins_in_file(home, file.name)
 
 
 def origins_in_file(home: HermesHome, key: str) -> dict[str, NoteOrigin]:

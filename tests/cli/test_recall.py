@@ -82,6 +82,7 @@ def test_a_damaged_store_is_named_with_its_cure_and_the_rest_answers(
     asked = "What is my cat called?"
     batch = json.dumps({"query": asked})
     for answer in (hermes("recall", asked, code=3), hermes("recall", "--batch", typed=batch, code=3)):
+        assert "Likes tea" in answer.stdout
         assert f"noted: {asked}" in answer.stdout
         assert f"{str(hermes_home.state_db)!r} is damaged" in answer.stderr
         assert "`hermes-memory sessions repair`" in answer.stderr
