@@ -483,6 +483,8 @@ class Notes:
             notes,
             "" if is_first else "edit",
             session,
+            # What was there before the first look is not what this edit made, so that no undo takes it away.
+            before=None if file.version else structs.replace(file, notes=notes),
             # Also if other notes were joined with it: the view is then an old one, and no edit a second time.
             view=self._rows.set_view(file, data, join_entries(parsed.entries)),
         )
@@ -492,7 +494,7 @@ class Notes:
         if not is_first:
             log.info("adopted an edit of %s from outside as change %d", view.path, change)
             what = "emptied" if emptied else "edited"
-            undoable = "" if after == file.entries else ", which can be undone"
+            undoable = "" if after == file.entries or not file.version else ", which can be undone"
             where = f"; a backup is {str(copy)!r}" if copy else ""
             self._notices[file.key] = (
                 f"{view.name} was {what} outside this tool: adopted as change {change}{undoable}{where}."
@@ -1264,6 +1266,7 @@ class Notes:
         writes: Sequence[MemoryWrite] = (),
         undoes: int | None = None,
         *,
+        before: StoredFile | None = None,
         view: Statement | None = None,
         warnings: list[str] | None = None,
     ) -> int:
@@ -1271,6 +1274,7 @@ class Notes:
 
         Args:
             action: The action of the change; "" for none.
+            before: What the history says was there before; default: `file`.
             view: Statement that stores that a view was seen; None for none.
             warnings: Gets a sentence if the outbox does not take a write.
         """
@@ -1281,7 +1285,9 @@ class Notes:
             with self._database.transaction():
                 if action:
                     # Of several writers the others wait at the first statement, and have little to undo.
-                    statement = self.changes.add(file, after, action, session, told, undoes, provider)
+                    statement = self.changes.add(
+                        before or file, after, action, session, told, undoes, provider
+                    )
                     claimed, [row] = self._database.batch([self._rows.claim(file), statement])
                     change = int(row[0])
                 else:
@@ -1308,7 +1314,7 @@ class Notes:
                         break  # a later one may replace what this one said
                 if action:
                     self.changes.record_change(
-                        file.key, change, action, file.text, join_entries(after), session.id
+                        file.key, change, action, (before or file).text, join_entries(after), session.id
                     )
         except CommitUnconfirmed:
             raise  # it is there, and lost with the primary

@@ -21,7 +21,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-import hermes_core.sessions.session_store
+import hermes_core.sessions.schema
 from hermes_core import HermesHome, Memory, open_memory
 from hermes_core.cli import main
 from hermes_core.config import Credentials, load_config, set_value
@@ -642,7 +642,7 @@ class Schema(Writer):
                 memory.end_turn(memory.start_session("s"), f"turn {n} " + "word " * 100, "ok")
 
     def open(self, home: HermesHome) -> contextlib.AbstractContextManager[Any]:
-        hermes_core.sessions.session_store.MIGRATIONS = (*MIGRATIONS, NEXT)  # type: ignore[attr-defined]
+        hermes_core.sessions.schema.MIGRATIONS = (*MIGRATIONS, NEXT)  # type: ignore[attr-defined]
         return contextlib.nullcontext(home)
 
     def state(self, home: HermesHome) -> Facts:
@@ -665,7 +665,9 @@ class Schema(Writer):
 def _next(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE next_table (text TEXT) STRICT")
     connection.execute("INSERT INTO next_table SELECT content FROM messages")
-    connection.execute("UPDATE messages SET content = content || ' changed'")
+    connection.execute(
+        "UPDATE messages SET native = content || ' changed'"
+    )  # the index has the terms of `content`
 
 
 NEXT: Migration = ("next version", _next)

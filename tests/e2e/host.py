@@ -18,7 +18,7 @@ import hermes_core.curated.store
 import hermes_core.kit
 import hermes_core.loader.load
 import hermes_core.safety.redact
-import hermes_core.sessions.session_store
+import hermes_core.sessions.schema
 from hermes_core import Memory, open_memory
 from hermes_core.safety.scan import first_threat
 from hermes_core.storage.sqlite import Migration
@@ -54,12 +54,12 @@ def arm(memory: Memory, point: str) -> None:
     elif point == "after the provider's call":
         outbox.delivered = lambda row: die()  # type: ignore[method-assign]
     elif point == "after the memory file":
-        memory.curated._journal._on_write = lambda *_: die()
+        memory.curated._rows.set_view = lambda *_: die()  # type: ignore[method-assign]
 
 
 def migrations(point: str) -> tuple[Migration, ...]:
     """Those of state.db, one of which dies half way; or one more, as the next version may bring."""
-    known = hermes_core.sessions.session_store.MIGRATIONS
+    known = hermes_core.sessions.schema.MIGRATIONS
 
     def fill(connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE new_of_next_version (x)")
@@ -90,7 +90,7 @@ def talk(memory: Memory, run: str, rounds: int, names: str) -> None:
 
 def run(order: dict[str, Any]) -> None:
     point = order.get("point", "")
-    hermes_core.sessions.session_store.MIGRATIONS = migrations(point)
+    hermes_core.sessions.schema.MIGRATIONS = migrations(point)
     with open_memory(order["home"], provider="filer") as memory:
         arm(memory, point)
         talk(memory, order["run"], order["rounds"], order.get("sessions", "ab"))
