@@ -330,7 +330,10 @@ class Notes:
             files = dict(zip(targets, stored, strict=True))
         except StorageError as exc:
             unreachable = True
-            files = {target: self._from_view(file) for target, file in files.items()}
+            if (
+                not self._database.shared
+            ):  # a server that is down comes back, and nothing of the session changes
+                files = {target: self._from_view(file) for target, file in files.items()}
             for target in targets:
                 fact = f"the notes {files[target].key!r} can't be read: {exc.message}"
                 problems[target] = MemoryConflict(fact, exc.remedy)
@@ -456,6 +459,10 @@ class Notes:
         # both forms, which a person can tell apart.
         base = split_entries(self._rows.text_of_view(file)) if file.seen else ()
         after = merge(base, parsed.entries, file.entries, both=True) or ()
+        if file.seen and base != file.entries and after == file.entries:
+            # Nothing that the notes lack: a view of ours that a kill kept from being recorded.
+            self._write_view(file, data)
+            return OpenFile(file, view.read(), session)
         emptied = bool(file.notes) and not parsed.entries
         copy = None
         if emptied or not parsed.canonical:
