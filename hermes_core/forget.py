@@ -12,7 +12,8 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from hermes_core.contract.values import Session, parse_outside_id
-from hermes_core.curated.store import TARGETS, NoteHooks, Notes
+from hermes_core.curated.hooks import NoteHooks
+from hermes_core.curated.store import TARGETS, Notes
 from hermes_core.errors import SessionError
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
@@ -99,8 +100,8 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     for target in TARGETS:
         if stored and _is_of_user(own, target):
             own.reset(target, session=speaker)
-    own.prune()
-    own.delete()
+    own.files.prune()
+    own.files.delete()
     with db.transaction() as connection:
         connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
         connection.execute('DELETE FROM daily_usage WHERE "user" = ?', (user,))
@@ -184,7 +185,7 @@ def _forget_session(memory: Memory, session: Session) -> int:
 
 def _is_of_user(store: Notes, target: str) -> bool:
     """Return True if this target is a file of the user's own, and not one that all users share."""
-    return store.key("user" if target == "user" else "memory").startswith("users/")
+    return store.files.key("user" if target == "user" else "memory").startswith("users/")
 
 
 def _known_users(memory: Memory) -> str:

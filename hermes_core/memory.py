@@ -20,8 +20,9 @@ from hermes_core.config import Config, load_config, override_config
 from hermes_core.config.keys import COMPOSITE, RecallConfig, TelemetryConfig
 from hermes_core.contract.values import Field, Session, SessionFields
 from hermes_core.conversation import Conversation
+from hermes_core.curated.hooks import NoteHooks
 from hermes_core.curated.project import Repository, repository_of
-from hermes_core.curated.store import NoteHooks, Notes
+from hermes_core.curated.store import Notes
 from hermes_core.curated.stored import NoteSettings
 from hermes_core.curated.tool import CuratedProvider
 from hermes_core.errors import ConfigError, ProviderError, ProviderUnavailable

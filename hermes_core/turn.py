@@ -93,7 +93,7 @@ class MemoryTurns(MemorySessions):
                 setting=SHARED_NOTES_KEY,
                 expired_before=expired_before,
                 turn_id=turn_id,
-                further=[self.curated.of(session).statement()],
+                further=[self.curated.of(session).files.statement()],
             )
         except StorageError:  # each of the reads of its own reports what can't be read
             return session, None
@@ -175,7 +175,7 @@ class MemoryTurns(MemorySessions):
         """
         session, at = self._with_owner(session), epoch_seconds(at)
         if start is None:
-            further = [self.curated.of(session).statement()]
+            further = [self.curated.of(session).files.statement()]
             start = self._context(session, "turns so far", lineage=True, further=further)
             session = self._with_id(session, start.session_id)
         if begins_turn and at is not None:

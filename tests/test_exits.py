@@ -20,7 +20,8 @@ from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.contract.values import MemoryWrite, Session, ToolCall
-from hermes_core.curated.store import NoteHooks, Notes
+from hermes_core.curated.hooks import NoteHooks
+from hermes_core.curated.store import Notes
 from hermes_core.curated.stored import StoredNotes
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.errors import (

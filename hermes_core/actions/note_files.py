@@ -27,7 +27,7 @@ _PROJECTS, _USERS = "projects", "users"
 
 def keep_text(memory: Memory, store: Notes, target: MemoryTarget, text: str) -> Path:
     """Write what a person wrote and what could not be stored beside the notes, and return the file."""
-    path = memory.home.memories / store.key(target)
+    path = memory.home.memories / store.files.key(target)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     place = path.with_name(f"{path.name}.mine.{stamp}")
     number = 1

@@ -240,7 +240,7 @@ def off(ctx: click.Context) -> None:
 def reset(opened: Memory, target: str) -> None:
     """Remove every entry of curated memory; hermes-memory memory undo brings them back."""
     enabled, session = opened.curated.enabled_targets, opened.local_session
-    targets = [one for one in opened.curated.targets if target in (one, "all") and one in enabled]
+    targets = [one for one in opened.curated.files.targets if target in (one, "all") and one in enabled]
     counts = {name: len(opened.curated.entries(name)) for name in targets}
     if not any(counts.values()):
         print_done("nothing to reset", removed=counts)
@@ -267,7 +267,7 @@ def prune_notes(opened: Memory, session: Session) -> None:
     a past conversation, `hermes-memory sessions delete` deletes that; what a provider took is in the provider's hands.
     """
     confirm("Forget all changes? None of them can be undone any more.")
-    gone = opened.curated.of(session).prune()
+    gone = opened.curated.of(session).files.prune()
     print_done(counted(gone, "change or copy is gone", "changes and copies are gone"), removed=gone)
 
 

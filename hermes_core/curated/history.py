@@ -248,6 +248,8 @@ class NoteHistory:
 
         Each item is the session of the change, the write, and the entry.
         """
+        if not self._database.exists:
+            return
         query = "SELECT coalesce(max(id), 0) FROM note_changes WHERE provider = ?"
         since = int(self._database.execute(query, (provider,)).fetchone()[0])
         query = "SELECT session, writes, gone FROM note_changes WHERE id > ? ORDER BY id"

@@ -45,6 +45,9 @@ class NoteOrigin(Struct, frozen=True):
 PERSON = NoteOrigin()
 UNKNOWN = NoteOrigin("import")
 
+NEW = -1
+"""`Note.change` of an entry that is new: it gets the id of its change when it is stored."""
+
 
 class Note(Struct, frozen=True):
     """One entry of the notes.

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from hermes_core.config.profile import ProfileField
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import BUILTIN_NAME, MemoryAction, MemoryTarget, Session, ToolCall
+from hermes_core.curated.answers import Result
 from hermes_core.curated.edits import Operation, Refusal
-from hermes_core.curated.store import TARGETS, Notes, Result
+from hermes_core.curated.store import TARGETS, Notes
 from hermes_core.curated.stored import StoredNotes
 from hermes_core.errors import HermesError
 from hermes_core.safety.origin import Reading, current_reading, report_result
@@ -165,8 +166,8 @@ def _run(
         reason = f"Arguments must be an object, not {_brief(arguments)}. Send target and action."
         return store.refuse(Refusal(reason), None, session)
     target = "memory" if arguments.get("target") is None else arguments["target"]
-    if not isinstance(target, str) or target not in store.targets:
-        names = " or ".join(map(repr, store.targets))
+    if not isinstance(target, str) or target not in store.files.targets:
+        names = " or ".join(map(repr, store.files.targets))
         return store.refuse(Refusal(f"Invalid target {_brief(target)}. Use {names}."), None, session)
     operations = arguments.get("operations")
     if (fields := arguments.get("fields")) not in (None, {}, [], ""):

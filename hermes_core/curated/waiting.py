@@ -18,7 +18,8 @@ from hermes_core.curated.origins import Note, entry_hash
 from hermes_core.errors import CuratedMemoryError
 
 if TYPE_CHECKING:
-    from hermes_core.curated.store import Notes, Result
+    from hermes_core.curated.answers import Result
+    from hermes_core.curated.store import Notes
     from hermes_core.curated.stored import DataNote
 
 # Digits of the hash in the name of a waiting note. Eight, as in the handles for models, can be forged in minutes.

@@ -152,7 +152,7 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
             count = len(notes.entries(target))
             size = f"{counted(count, 'entry', 'entries')}, {used:,} of {limit:,} characters"
             yield Finding(f"built-in {target}", "ok", size)
-    for key in memory.curated.earlier_projects():
+    for key in memory.curated.files.earlier_projects():
         path = memory.home.project_md_of(key)
         remedy = f"add what still holds with `hermes-memory memory edit --target project`, then empty {str(path)!r}"
         if not memory.config.memory.mirror:

@@ -204,7 +204,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
     return Status(
         str(memory.home.path),
         memory.home.profile,
-        {target: _store(notes, target) for target in memory.curated.targets},
+        {target: _store(notes, target) for target in memory.curated.files.targets},
         waiting_status(memory),
         TrustStatus(memory.config.memory.trust, memory.config.memory.accepted_origins),
         IdentityStatus(memory.config.identity.owners, memory.problem_log.of_sharing()),

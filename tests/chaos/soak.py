@@ -127,7 +127,7 @@ def soak(home: HermesHome, seconds: float) -> list[Sample]:
                     other.sessions.list_sessions()
             number += 1
             if number % 50 == 0:
-                memory.curated.prune()
+                memory.curated.files.prune()
             if now >= seconds * len(samples) / SAMPLES:
                 assert memory.flush(60)
                 samples.append(measure(started, turns, home))

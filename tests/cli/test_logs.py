@@ -53,6 +53,6 @@ def test_what_was_done_unasked_is_in_the_log_and_not_on_the_screen(hermes_home: 
     assert "adopted an edit of" not in added.stdout + added.stderr
     assert "adopted an edit of" in CliRunner().invoke(main, ["logs"]).stdout
     hermes_home.memory_md.write_text("Has three cats")
-    assert "info: hermes_core.curated.store: adopted" in (
+    assert "info: hermes_core.curated.files: adopted" in (
         CliRunner().invoke(main, ["--debug", "memory", "add", "Likes tea"]).stderr
     )

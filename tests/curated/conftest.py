@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, Session
-from hermes_core.curated.store import NoteHooks, Notes
+from hermes_core.curated.hooks import NoteHooks
+from hermes_core.curated.store import Notes
 from hermes_core.curated.stored import NoteSettings
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine

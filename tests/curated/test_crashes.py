@@ -21,7 +21,8 @@ MakeStore = Callable[..., Notes]
 OPEN = """
 import os, signal, sys
 from pathlib import Path
-from hermes_core.curated.store import NoteHooks, Notes
+from hermes_core.curated.hooks import NoteHooks
+from hermes_core.curated.store import Notes
 from hermes_core.curated.stored import NoteSettings
 from hermes_core.home import HermesHome
 from hermes_core.sessions.session_store import SessionStore

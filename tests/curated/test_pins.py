@@ -126,8 +126,8 @@ def test_a_pin_stays_on_a_note_that_a_person_edits_in_the_file(memory: Memory) -
 def test_a_pinned_note_is_not_taken_from_a_provider_that_keeps_the_notes(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hooks = structs.replace(memory.curated._hooks, suppresses=lambda target: True)
-    monkeypatch.setattr(memory.curated, "_hooks", hooks)
+    hooks = structs.replace(memory.curated.files.hooks, suppresses=lambda target: True)
+    monkeypatch.setattr(memory.curated.files, "hooks", hooks)
     for arguments in ({"action": "remove"}, {"action": "replace", "content": "Lives in Malmo."}):
         answer = call(memory, target="memory", old_text="Lund", **arguments)
         assert "the person pinned the entry" in answer["error"]

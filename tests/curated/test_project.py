@@ -247,8 +247,8 @@ def test_the_doctor_names_notes_of_an_earlier_address_if_the_new_one_has_notes(
     top = repository(tmp_path / "pond", origin)
     with opened(hermes_home, top) as memory:
         call(memory, action="add", target="project", content="Build with make")
-        assert memory.curated.project is not None
-        earlier = hermes_home.project_md_of(memory.curated.project.key)
+        assert memory.curated.files.project is not None
+        earlier = hermes_home.project_md_of(memory.curated.files.project.key)
         assert earlier_findings(memory) == []
     set_origin(top, remote("origin", POND))
     for _ in range(2):

@@ -25,7 +25,7 @@ def test_after_a_prune_a_removed_entry_is_nowhere(store: Notes, hermes_home: Her
     store.replace("memory", SECRET, "The password is in the vault")
     store.add("user", "Mel")
     assert holding(hermes_home, SECRET)
-    assert store.prune() > 0
+    assert store.files.prune() > 0
     assert holding(hermes_home, SECRET) == []
     assert "vault" in " ".join(store.entries("memory"))
     assert not store.undo()["success"]
@@ -38,7 +38,7 @@ def test_after_a_prune_an_entry_removed_in_an_editor_is_nowhere(
     store.add("memory", "Uses ruff")
     store.add("memory", f"The password is {SECRET}")
     hermes_home.memory_md.write_text("Uses ruff")
-    store.prune()
+    store.files.prune()
     assert holding(hermes_home, SECRET) == []
     assert "notice" not in store.add("memory", "Uses mypy")
     assert not [version for version in store.history() if SECRET in " ".join(version.before)]
@@ -50,7 +50,7 @@ def test_a_prune_deletes_the_remains_of_a_killed_write(store: Notes, hermes_home
     for name in left:
         (hermes_home.memories / name).write_text(SECRET)
     (hermes_home.memories / ".MEMORY.md.swp").write_text("an editor's")
-    store.prune()
+    store.files.prune()
     assert holding(hermes_home, SECRET) == []
     assert holding(hermes_home, "an editor's") == [".MEMORY.md.swp"]
 
@@ -58,7 +58,7 @@ def test_a_prune_deletes_the_remains_of_a_killed_write(store: Notes, hermes_home
 def test_after_a_prune_the_file_is_still_known_and_goes_on(store: Notes) -> None:
     store.add("memory", "Uses ruff")
     store.remove("memory", "ruff")
-    store.prune()
+    store.files.prune()
     assert "notice" not in store.add("memory", "Uses mypy"), (
         "no edit from outside is seen where there was none"
     )
@@ -67,7 +67,7 @@ def test_after_a_prune_the_file_is_still_known_and_goes_on(store: Notes) -> None
 
 
 def test_pruning_nothing_is_fine(store: Notes) -> None:
-    assert store.prune() == 0
+    assert store.files.prune() == 0
 
 
 KEY = "sk-" + "proj-" + "a1B2c3D4" * 5
@@ -102,7 +102,7 @@ def test_a_secret_that_a_person_wrote_into_the_file_can_be_removed_and_is_not_br
     assert not undone["success"]
     assert "what looks like a secret (openai)" in undone["error"]
     assert store.entries("memory") == ()
-    store.prune()
+    store.files.prune()
     assert holding(hermes_home, KEY) == []
 
 

@@ -52,7 +52,7 @@ def test_a_history_that_was_changed_is_reported_and_can_be_accepted(
 def test_a_pruned_history_is_whole_and_says_nothing(store: Notes) -> None:
     store.add("memory", "Uses ruff")
     store.add("user", "Is called Ana")
-    store.prune()
+    store.files.prune()
     assert faults(store) == ()
     store.add("memory", "Likes tea")
     assert faults(store) == ()

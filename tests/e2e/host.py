@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import hermes_core.curated.store
 import hermes_core.kit
 import hermes_core.loader.load
 import hermes_core.safety.redact
@@ -54,7 +53,7 @@ def arm(memory: Memory, point: str) -> None:
     elif point == "after the provider's call":
         outbox.delivered = lambda row: die()  # type: ignore[method-assign]
     elif point == "after the memory file":
-        memory.curated._rows.set_view = lambda *_: die()  # type: ignore[method-assign]
+        memory.curated.files._rows.set_view = lambda *_: die()  # type: ignore[method-assign]
 
 
 def migrations(point: str) -> tuple[Migration, ...]:

@@ -396,7 +396,7 @@ def _parse_last(text: str) -> tuple[float, str]:
 
 
 def _meta_key(store: Notes, target: MemoryTarget) -> str:
-    return f"tidied:{store.key(target)}"  # the name in homes of earlier versions
+    return f"tidied:{store.files.key(target)}"  # the name in homes of earlier versions
 
 
 def _hash(entries: tuple[str, ...]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from hermes_core import Memory
 from hermes_core.contract.values import Session
-from hermes_core.curated.store import changed_something
+from hermes_core.curated.answers import changed_something
 from hermes_core.errors import HermesError, ModelError, StorageError
 from hermes_core.kit import clip, fold_space
 from hermes_core.recall.tokens import count_tokens

@@ -53,7 +53,7 @@ def export_notes(
         left_out: Gets a sentence for each file that can't be read.
     """
     for owner, target, notes in _files(memory, folders):
-        key, stored = notes.key(target), notes.read()
+        key, stored = notes.files.key(target), notes.read()
         if _owner_fault(owner, target, key):
             left_out(f"the notes {key!r}, whose folder has no name that an import takes")
         elif fault := stored.problems.get(target):
@@ -155,7 +155,7 @@ def import_notes(memory: Memory, record: Mapping[str, Any], *, keep_origins: boo
         changes.append({**change, "gone": json.dumps(gone)})
     new = dict.fromkeys(record["entries"])
     added = [Note(text, origin_of(text, record["origins"], NoteOrigin())) for text in new]
-    return notes.take_in(target, added, changes)
+    return notes.files.take_in(target, added, changes)
 
 
 def _known_origins(notes: Notes, target: MemoryTarget) -> dict[str, NoteOrigin]:
@@ -164,7 +164,7 @@ def _known_origins(notes: Notes, target: MemoryTarget) -> dict[str, NoteOrigin]:
     if fault := stored.problems.get(target):
         raise fault
     known = dict[str, NoteOrigin]()
-    for change in notes.changes.portable(notes.key(target)):
+    for change in notes.changes.portable(notes.files.key(target)):
         known |= {key: origin_from_plain(value) for key, value in json.loads(change["gone"]).items()}
     return known | {entry_hash(note.text): note.origin for note in stored.files[target].notes}
 

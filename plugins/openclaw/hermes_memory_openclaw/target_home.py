@@ -18,9 +18,10 @@ from pathlib import Path, PurePosixPath
 from hermes_core import HermesHome, Memory
 from hermes_core.config import Credentials
 from hermes_core.contract.values import MemoryTarget
+from hermes_core.curated.answers import Result
 from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.edits import Operation
-from hermes_core.curated.store import TARGETS, Result
+from hermes_core.curated.store import TARGETS
 from hermes_core.errors import HermesError, ImportFailed, StorageError
 from hermes_core.importers.stream import json_digest
 from hermes_core.kit import Database, redact, storable, write_atomic

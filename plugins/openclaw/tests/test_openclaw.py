@@ -12,7 +12,8 @@ import pytest
 from hermes_core import HermesHome, MemoryWrite, Session, open_memory
 from hermes_core.config import Credentials
 from hermes_core.contract.values import Refused
-from hermes_core.curated.store import TARGETS, NoteHooks, Notes
+from hermes_core.curated.hooks import NoteHooks
+from hermes_core.curated.store import TARGETS, Notes
 from hermes_memory_agent.skills.store import open_skills
 from hermes_memory_openclaw.migration import MigrationOptions
 from hermes_memory_openclaw.plan import make_plan

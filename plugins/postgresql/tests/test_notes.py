@@ -58,7 +58,7 @@ def make_machine(database: PostgresDatabase, tmp_path: Path) -> MakeMachine:
 
 
 def view_of(notes: Notes, target: str = "memory") -> Path:
-    return notes._home.memories / notes.key(target)  # type: ignore[arg-type]
+    return notes.files._home.memories / notes.files.key(target)  # type: ignore[arg-type]
 
 
 def versions(database: PostgresDatabase) -> list[int]:
@@ -189,7 +189,7 @@ WRITER = """
 import sys, threading
 from pathlib import Path
 from hermes_core import HermesHome, Notes
-from hermes_core.curated.store import NoteHooks
+from hermes_core.curated.hooks import NoteHooks
 from hermes_core.curated.stored import NoteSettings
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
@@ -342,8 +342,8 @@ def test_all_that_a_server_has_of_a_user_is_deleted(
     own.write("user", [Operation("add", "Is called Ann")], ANN, reading=Reading("web"))
     store.add("memory", "Uses ruff")
     own.reset("user", session=ANN)
-    own.prune()
-    own.delete()
+    own.files.prune()
+    own.files.delete()
     for table in ("notes", "note_entries", "note_changes", "note_views", "note_events"):
         rows = [str(tuple(row)) for row in database.execute(f"SELECT * FROM {table}")]  # noqa: S608  ours
         assert not [row for row in rows if "nn" in row], table

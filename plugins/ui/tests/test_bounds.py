@@ -179,13 +179,13 @@ def test_a_page_of_three_thousand_notes_shows_and_scans_a_few_of_them(
     with open_memory(hermes_home) as memory:
         _write_notes(memory, 3_000, origin)
         site, scans = Site(memory), [0]
-        scan = site.notes._scan
+        scan = site.notes._scan.first_threat
 
         def count(text: str) -> object:
             scans[0] += 1
             return scan(text)
 
-        monkeypatch.setattr(site.notes, "_scan", count)
+        monkeypatch.setattr(site.notes._scan, "first_threat", count)
         first = _page(site, "/")
         assert first.count('<li class="card') <= 2 * notes.PAGE_SIZE
         assert scans[0] <= 10 * notes.PAGE_SIZE

@@ -78,7 +78,7 @@ def show(site: Site, request: PageRequest) -> Page:
 
 def _files(site: Site, chosen: str, first: int) -> Iterator[ShownFile]:
     notes = site.notes.read()
-    for target in (name for name in site.notes.targets if not chosen or name == chosen):
+    for target in (name for name in site.notes.files.targets if not chosen or name == chosen):
         name = FILES[target]
         if target not in notes.files:
             yield ShownFile(target, name, enabled=False)

@@ -35,7 +35,7 @@ SKILLS = "skills"
 def show(site: Site, request: PageRequest) -> Page:
     """Show the changes of the notes and of the skills, newest first, a page at a time."""
     chosen = request.query.get("target")
-    target = next((name for name in site.notes.targets if name == chosen), None)
+    target = next((name for name in site.notes.files.targets if name == chosen), None)
     notes: list[NoteVersion] = []
     skills: list[Any] = []
     before, before_skill = request.number("before"), request.number("before_skill")
@@ -68,7 +68,7 @@ def show(site: Site, request: PageRequest) -> Page:
             "more": more,
             "target": SKILLS if chosen == SKILLS else target,
             "names": {
-                **{name: FILES[name] for name in site.notes.targets},
+                **{name: FILES[name] for name in site.notes.files.targets},
                 **({SKILLS: "Skills"} if SKILLS in site.memory.parts.stores else {}),
             },
             "limit": MAX_ENTRIES,
