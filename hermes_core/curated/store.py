@@ -858,7 +858,7 @@ class Notes:
         for key in self._keys(None):
             deleted += self.changes.prune(key) if self._database.exists else 0
             deleted += self.places.view(key).drop_backups()
-        if deleted and self._database.kind == "sqlite":
+        if deleted and not self._database.shared:
             # The write-ahead log holds the deleted pages until a checkpoint truncates it.
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return deleted
@@ -1326,7 +1326,7 @@ class Notes:
         except CommitUnconfirmed:
             raise  # it is there, and lost with the primary
         except CommitInDoubt:
-            if not change or self._database.in_transaction or not self._is_stored(change):
+            if not change or not self._is_stored(change):
                 raise
         return change
 
