@@ -128,7 +128,10 @@ class MessageIndex(ABC):
         """Index the next messages of a rebuild; return their number. Without any, the rebuild has ended."""
 
     def reset(self, exc: Exception) -> None:
-        """Make the index anew, a part with each further message, if it is damaged; else raise `exc`."""
+        """Make the index anew, a part with each further message, if it is damaged; else raise `exc`.
+
+        Within a transaction, which has failed, raise `exc`.
+        """
         raise exc
 
     def free_lost_pages(self) -> None:  # noqa: B027  a server reuses them
