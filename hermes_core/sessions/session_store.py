@@ -31,11 +31,11 @@ from hermes_core.sessions.records import (
     epoch_seconds,
     sqlite_text,
 )
-from hermes_core.sessions.schema import REPAIR, open_file
+from hermes_core.sessions.schema import open_file
 from hermes_core.sessions.search.index import search_index
 from hermes_core.sessions.session_meta import SessionMeta
 from hermes_core.sessions.turn_store import LAST_NUMBER, TurnStore
-from hermes_core.storage.engine import Connection, Engine, Reader, Statement
+from hermes_core.storage.engine import REPAIR, Connection, Engine, Reader, Statement, detecting_damage
 from hermes_core.storage.sqlite import JournalMode
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _detecting_damage(
 
     @functools.wraps(method)
     def wrapper(self: SessionStore, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with self.database.detecting_damage():
+        with detecting_damage(self.database):
             return method(self, *args, **kwargs)
 
     return wrapper

@@ -15,7 +15,7 @@ from hermes_core.sessions import lineage
 from hermes_core.sessions.records import SESSION_META, State, meta_key, sqlite_text
 from hermes_core.sessions.schema import SESSION_TABLES
 from hermes_core.sessions.session_store import SessionStore
-from hermes_core.storage.engine import Engine, Reader, ValueRejected
+from hermes_core.storage.engine import Engine, Reader, ValueRejected, detecting_damage
 
 FORMAT = "hermes-memory-session"
 VERSION = 1
@@ -64,7 +64,7 @@ def session_document(db: SessionStore, session_id: str) -> dict[str, Any]:
     Raises `SessionError` if there is no such session.
     """
     connection = db.database
-    with db.database.detecting_damage():
+    with detecting_damage(db.database):
         session = connection.execute(
             "SELECT * FROM sessions WHERE id = ?", (sqlite_text(session_id),)
         ).fetchone()

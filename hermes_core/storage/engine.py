@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from hermes_core.errors import DatabaseUnavailable, StorageError
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 
 # Values of `?` in order, or of `:name` by name.
 Parameters = Sequence[Any] | dict[str, Any]
@@ -19,6 +19,9 @@ Parameters = Sequence[Any] | dict[str, Any]
 Statement = tuple[str, Parameters]
 
 Result = TypeVar("Result")
+
+REPAIR = "it was left as it is: `hermes-memory sessions repair` copies it, then saves what can be read"
+"""Remedy in the error about a damaged state.db."""
 
 log = logging.getLogger(__name__)
 
@@ -209,9 +212,6 @@ class Engine(Protocol):
             idempotent: True if a second call changes nothing after a first one that was stored.
         """
 
-    def detecting_damage(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager that raises `DatabaseCorrupt` for a stored value that only damage explains."""
-
     def integrity(self) -> list[str]:
         """Return a line for each fault of the database."""
 
@@ -223,6 +223,24 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Refuse further use, and close the connections. Give most of the space back if it is free."""
+
+
+@contextlib.contextmanager
+def detecting_damage(database: Engine) -> Iterator[None]:
+    """Raise `DatabaseCorrupt` if the block fails because of a stored value, and the database has a fault.
+
+    Without a fault the error passes unchanged, because it is a mistake of the caller. Only damage explains a value that
+    is no JSON.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError, OverflowError) as exc:
+        faults = database.integrity()
+        if not (faults or isinstance(exc, json.JSONDecodeError)):
+            raise
+        fault = faults[0] if faults else exc
+        remedy = "restore a backup of the server" if database.shared else REPAIR
+        raise DatabaseCorrupt(f"{database.label!r} is damaged ({fault})", remedy) from exc
 
 
 def run_callbacks(callbacks: Iterable[Callable[[], None]]) -> None:

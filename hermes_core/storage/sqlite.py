@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import logging
 import os
 import random
@@ -376,26 +375,6 @@ class Database:
             rows = self.connection.execute("PRAGMA integrity_check").fetchall()
         return [row[0] for row in rows if row[0] != "ok"]
 
-    @contextlib.contextmanager
-    def detecting_damage(self) -> Iterator[None]:
-        """Raise `DatabaseCorrupt` if a table is lost, or the block fails because of a stored value and a check finds damage.
-
-        Without damage the error of the block passes unchanged, because it is a mistake of the caller.
-        """
-        try:
-            yield
-        except sqlite3.OperationalError as exc:
-            if "no such table" not in str(exc):
-                raise
-            raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({exc})", self._repair) from exc
-        except (TypeError, ValueError, AttributeError, OverflowError) as exc:
-            with self._translated:
-                fault = self.connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if fault == "ok" and not isinstance(exc, json.JSONDecodeError):
-                raise
-            reason = str(exc) if fault == "ok" else fault
-            raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({reason})", self._repair) from exc
-
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the write lock. Retry with short pauses until the busy timeout.
 
@@ -755,14 +734,15 @@ def _read_failure(path: Path, exc: sqlite3.Error | OverflowError) -> str:
 
 
 _DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-# Damage that SQLite reports without one of these codes. The last two: an impossible size in the header, and a changed
-# byte that made text invalid UTF-8.
+# Damage that SQLite reports without one of these codes. The last three: an impossible size in the header, a changed
+# byte that made text invalid UTF-8, and a lost table.
 _DAMAGE_TEXTS = (
     "malformed",
     "not a database",
     "corrupt",
     "unsupported file format",
     "could not decode to utf-8",
+    "no such table",
 )
 
 # What Python says of a value that SQLite has no type for.

@@ -270,9 +270,6 @@ class SearchEngine(Engine, Protocol):
     def search_index(self) -> MessageIndex:
         """Return the search index of this database."""
 
-    def count_notes(self) -> dict[str, int]:
-        """Return the number of rows in the tables of the notes."""
-
     def vector_store(self, model: str, dimension: int, is_unit: bool) -> VectorStore:
         """Return the stored vectors of this database.
 

@@ -476,11 +476,6 @@ class PostgresDatabase:
                 lost, doubt = True, exc if isinstance(exc, CommitInDoubt) else None
         raise AssertionError("the last try returns or raises")
 
-    @contextlib.contextmanager
-    def detecting_damage(self) -> Iterator[None]:
-        """Do nothing: the server checks its pages itself, and reports damage as an error."""
-        yield
-
     def integrity(self) -> list[str]:
         """Return a line for each fault that keeps the tables from being used."""
         try:
