@@ -78,8 +78,8 @@ DOCUMENTED: dict[str, str] = {
     "curated.project": "Repository",
     "sessions.home_store": "Moving notes_of_home open_sessions",
     "curated.origins": "Note NoteOrigin UNKNOWN entry_hash",
-    "storage.engine": "CommitInDoubt CommitUnconfirmed Connection Dialect Engine EngineKind RowConflict Statement TransactionAborted "
-    "run_callbacks",
+    "storage.engine": "CommitInDoubt CommitUnconfirmed Connection Dialect Engine RowConflict Statement TransactionAborted "
+    "ValueRejected run_callbacks",
     "sessions.search.protocol": "CHANGES_KEY Coverage DIMENSION_KEY HAS_TEXT INT8_SCALE LAST_ID_KEY MAX_NEAREST MIN_COVERAGE "
     "MessageIndex Nearness OtherModel PROGRESS_KEY SearchEngine Surroundings Vector VectorIndex VectorStore",
     "sessions.search.reader": "CANDIDATE_COLUMNS ClosestMessages CommonMatch IndexReader IndexRequest IndexRow Joins Postings ROW SHOWN_COLUMNS "

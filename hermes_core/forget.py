@@ -111,7 +111,7 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     for folder in folders:
         if folder.is_dir():
             _delete_folder(memory, folder, absent_places)
-    if rows and db.database.kind == "sqlite":  # a server reuses the space itself
+    if rows and not db.database.shared:  # a server reuses the space itself
         maintenance.vacuum(db)
     return structs.replace(
         report,

@@ -303,7 +303,7 @@ class MemoryTurns(MemorySessions):
         turn = self._store_turn(session, turn, stored, begun.record)
         self._updates.remember(session, begun.updates)
         self.origins.finish(session, stored)  # a turn that could not be stored may be stored by another call
-        if self.sessions.database.kind == "sqlite":
+        if not self.sessions.database.shared:
             self.inventory.add(self.home.state_db)
         if warm and self.manager.prefetch.prepares:
             self.manager.prefetch.warm(self._query(question, stored, self._now(session)), session)

@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from hermes_core.storage.engine import Engine
+
 # Programs of PostgreSQL refuse to run as root. The number of "nobody", which owns nothing.
 UNPRIVILEGED = 65534
 
@@ -206,6 +208,13 @@ def server_url() -> Iterator[str]:
         return
     with contextlib.closing(PostgresServer()) as server:
         yield server.url
+
+
+def columns_of(database: Engine, table: str) -> set[str]:
+    """Return the names of the columns that a table has on either engine."""
+    server = "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ?"
+    sql = server if database.shared else "SELECT name FROM pragma_table_info(?)"
+    return {row[0] for row in database.execute(sql, (table,))}
 
 
 def drop_schema(url: str, schema: str) -> None:

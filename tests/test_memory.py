@@ -36,7 +36,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import MAX_EXCERPT_CHARS, MAX_PROACTIVE_HITS
-from hermes_core.storage.engine import Statement
+from hermes_core.storage.engine import Statement, ValueRejected
 from hermes_memory_testing.fakes import RecordingProvider
 from tests.outbox_of import end_pauses
 from tests.sessions.test_index import damage
@@ -281,7 +281,7 @@ def test_a_turn_and_its_row_are_one_commit(hermes_home: HermesHome, monkeypatch:
         session = memory.start_session(user_id="ann", platform="chat")
         with monkeypatch.context() as broken:
             broken.setattr(memory.manager.writes, "put_statements", lambda *_: faulty)
-            with pytest.raises(memory.sessions.database.value_errors):
+            with pytest.raises(ValueRejected):
                 say(memory, session, "remember me")
         assert memory.sessions.get_messages(session.id) == []
         assert memory.manager.outbox.depth == 0

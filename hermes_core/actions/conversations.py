@@ -50,7 +50,7 @@ def delete_sessions(memory: Memory, ids: Iterable[str]) -> Iterator[str]:
 
 def deletion_message(memory: Memory, count: int) -> str:
     """Return how many sessions were deleted, and where their text still is."""
-    in_file = count and memory.sessions.database.kind == "sqlite"
+    in_file = count and not memory.sessions.database.shared
     rest = "; the file holds their text until hermes-memory sessions vacuum" if in_file else ""
     return f"{counted(count, 'session')} deleted{rest}"
 

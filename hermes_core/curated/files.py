@@ -597,7 +597,7 @@ class NoteFiles:
         for key in self.keys:
             deleted += self.changes.prune(key) if self._database.exists else 0
             deleted += self.places.view(key).drop_backups()
-        if deleted and self._database.kind == "sqlite":
+        if deleted and not self._database.shared:
             # The write-ahead log holds the deleted pages until a checkpoint truncates it.
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return deleted

@@ -17,7 +17,7 @@ from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.origins import Note, entry_hash, origin_from_plain, plain_origin
 from hermes_core.curated.rows import StoredFile
 from hermes_core.storage.chain import EVENTS, ChainReport, EventChain, text_digest
-from hermes_core.storage.engine import Engine, Statement
+from hermes_core.storage.engine import Engine, Statement, detecting_damage
 
 MAX_CHANGES = 1000
 """Number of changes in the history of each file. Older changes are deleted and can't be undone."""
@@ -273,7 +273,7 @@ class NoteHistory:
         """
         if not self._database.exists:
             return None
-        with self._database.detecting_damage(), self._database.transaction() as connection:
+        with detecting_damage(self._database), self._database.transaction() as connection:
             self._database.dialect.serialize(
                 connection, EVENTS
             )  # no change is stored between the two queries

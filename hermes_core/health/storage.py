@@ -57,7 +57,7 @@ def storage_status(home: HermesHome, extensions: Extensions | None = None) -> St
             rows = {table: int(count[0][0]) for table, count in zip(TABLES, counts, strict=True)}
         return StorageStatus(
             database.label,
-            database.kind,
+            config.storage.url.partition(":")[0] or "sqlite",
             config.storage.schema if config.storage.url else "",
             rows,
             _mark_sentence(mark) if mark else "",

@@ -115,7 +115,7 @@ class DeliveryLines:
         self._dead_row = 0
         self._heartbeat: leases.Heartbeat | None = None
         self.use(outbox)
-        self.key = f"{self._database.location} {provider}"
+        self.key = f"{self._database.label} {provider}"
         """Name of the lines, by which a stopped worker of this process says that it still holds some."""
 
     def use(self, outbox: Outbox) -> None:

@@ -359,9 +359,8 @@ def id_for(database: Engine, session_id: str, user: str) -> str:
     if not database.exists:
         return session_id
     sql = f"SELECT {ID_COLUMNS} FROM sessions s WHERE s.id IN (?, ?)"
-    with database.detecting_damage():
-        rows = database.execute(sql, (session_id, composed_id(session_id, user))).fetchall()
-        return id_among(database, rows, session_id, user)
+    rows = database.execute(sql, (session_id, composed_id(session_id, user))).fetchall()
+    return id_among(database, rows, session_id, user)
 
 
 def id_among(database: Engine, rows: Iterable[Any], session_id: str, user: str) -> str:

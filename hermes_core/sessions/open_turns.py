@@ -84,7 +84,7 @@ class OpenTurnStore:
         self, turn_id: str, contexts: Sequence[tuple[str, str]], origin: Origin, session_id: str
     ) -> list[StoredMessage]:
         """Store the recall of a turn as `set_contexts` does, and return the messages of its session."""
-        if self._db.database.kind == "sqlite":  # other writers would wait while the messages are read
+        if not self._db.database.shared:  # other writers would wait while the messages are read
             self.set_contexts(turn_id, contexts, origin)
             return self._db.get_messages(session_id)
         statement = self._contexts_statement(turn_id, contexts, origin)

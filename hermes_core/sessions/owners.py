@@ -13,12 +13,11 @@ def stored_users(database: Engine, limit: int = 100, after: str = "") -> list[st
     users = [after]
     # One step in the index for each owner: DISTINCT would read a row of the index for each session.
     sql = "SELECT s.user FROM sessions s WHERE s.user > ? ORDER BY s.user LIMIT 1"
-    with database.detecting_damage():
-        while len(users) <= limit and database.exists:
-            row = database.execute(sql, (users[-1],)).fetchone()
-            if row is None:
-                break
-            users.append(row["user"])
+    while len(users) <= limit and database.exists:
+        row = database.execute(sql, (users[-1],)).fetchone()
+        if row is None:
+            break
+        users.append(row["user"])
     return users[1:]
 
 

@@ -15,7 +15,7 @@ from hermes_core.errors import ConfigError, DatabaseCorrupt, DatabaseUnavailable
 from hermes_core.sessions import records
 from hermes_core.sessions.records import PROGRAM_SOURCES, Order, SearchHit, as_tuple, sqlite_text
 from hermes_core.sessions.search.protocol import MessageIndex, VectorIndex
-from hermes_core.storage.engine import Engine
+from hermes_core.storage.engine import Engine, detecting_damage
 
 if TYPE_CHECKING:
     from hermes_core.sessions.search.candidates import Distinct
@@ -114,7 +114,7 @@ class PastSessions:
         )
         now = self._clock() if now is None else now
         query = sqlite_text(query)
-        with self._database.detecting_damage():
+        with detecting_damage(self._database):
             vectors = self.vectors if sort is None else None
             covered = vectors.ask_coverage(query, filters.user) if vectors else None
             facts = self._index.scope_facts(query, filters, {*exclude_sources, *PROGRAM_SOURCES})
@@ -233,7 +233,7 @@ class PastSessions:
         from hermes_core.sessions.search import candidates
 
         analysis = analyse(sqlite_text(query), now=self._clock(), zone=self._zone)
-        with self._database.detecting_damage():
+        with detecting_damage(self._database):
             return candidates.snippet_of(self._database, analysis, message_id)
 
     def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> records.Window | None:
@@ -241,7 +241,7 @@ class PastSessions:
 
         With `roles`, messages of other roles are left out, except the message itself.
         """
-        with self._database.detecting_damage():
+        with detecting_damage(self._database):
             row = self._database.execute(
                 """SELECT m.session_key, m.position,
                        (SELECT max(l.position) FROM messages l WHERE l.session_key = m.session_key)

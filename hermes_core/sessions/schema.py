@@ -13,14 +13,13 @@ from hermes_core.curated.tables import NOTE_TABLES
 from hermes_core.outbox.store import OUTBOX_TABLES
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.search import index
+from hermes_core.storage.engine import REPAIR
 from hermes_core.storage.sqlite import SCHEMA_1, Database, JournalMode, Migration, create_tables
 from hermes_core.storage.tables import Column, Index, Table, integer, number, real, text, texts
 
 # The rows whose origin may be lower than that of the session's own people: what was stored with a low origin, and all
 # results of tools, which hosts and imports may store without an origin.
 MAY_BE_LOWER = "(role = 'tool' OR origin IN ('user', 'provider', 'import', 'tool', 'web'))"
-
-REPAIR = "it was left as it is: `hermes-memory sessions repair` copies it, then saves what can be read"
 
 SESSION_TABLES = (
     # The frozen memory of a session's prompt, `memory_prompt`, is NULL if nothing was frozen yet, and '' for a new user.

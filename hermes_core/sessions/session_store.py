@@ -31,11 +31,11 @@ from hermes_core.sessions.records import (
     epoch_seconds,
     sqlite_text,
 )
-from hermes_core.sessions.schema import REPAIR, open_file
+from hermes_core.sessions.schema import open_file
 from hermes_core.sessions.search.index import search_index
 from hermes_core.sessions.session_meta import SessionMeta
 from hermes_core.sessions.turn_store import LAST_NUMBER, TurnStore
-from hermes_core.storage.engine import Connection, Engine, Reader, Statement
+from hermes_core.storage.engine import REPAIR, Connection, Engine, Reader, Statement, detecting_damage
 from hermes_core.storage.sqlite import JournalMode
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _detecting_damage(
 
     @functools.wraps(method)
     def wrapper(self: SessionStore, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with self.database.detecting_damage():
+        with detecting_damage(self.database):
             return method(self, *args, **kwargs)
 
     return wrapper
@@ -161,9 +161,7 @@ class SessionStore:
             with self.database.transaction() as connection:
                 yield connection
         except DatabaseCorrupt as exc:
-            # Only after the whole transaction: SQLite refuses everything else in one that met damage.
-            if not self.database.in_transaction:
-                self.index.reset(exc)
+            self.index.reset(exc)
             raise
 
     # ------------------------------------------------------------------ sessions
@@ -452,10 +450,9 @@ class SessionStore:
         }
 
         def write() -> int:
-            last = not self.database.in_transaction
             with self.transaction() as connection:
                 key, known, position = self._begin_append(session_id, [message])[:3]
-                ids, _ = self._append(connection, key, [message], self._clock(), known, position, last=last)
+                ids, _ = self._append(connection, key, [message], self._clock(), known, position)
                 return ids[0]
 
         # Without a `ref`, a second try could store the message twice.
@@ -525,7 +522,6 @@ class SessionStore:
         further: Sequence[Statement] | Callable[[int], Sequence[Statement]],
     ) -> AppendedTurn:
         rewound = SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
-        last = not self.database.in_transaction
         with self.transaction() as connection:
             key, known, position, turn, hidden, next_number = self._begin_append(
                 session_id, messages, turn_id
@@ -567,7 +563,6 @@ class SessionStore:
                 position,
                 [*statements, *others],
                 reopen=reopen,
-                last=last,
             )
             return AppendedTurn(ids, number, results[len(results) - len(others) :])
 
@@ -631,9 +626,8 @@ class SessionStore:
         further: Sequence[Statement] = (),
         *,
         reopen: bool = False,
-        last: bool,
     ) -> tuple[list[int], list[list[Any]]]:
-        """Insert messages into the session with this row key, and add them to the search index.
+        """Insert messages into the session with this row key, as the last thing in the `transaction` of the caller.
 
         Return their ids, and the rows of the further statements. A message whose `ref` is in `known` is not inserted;
         its id is there.
@@ -643,7 +637,6 @@ class SessionStore:
             position: The next position in the session.
             further: Statements to run after the messages are stored.
             reopen: True to mark the session as open again, if it has ended.
-            last: True if nothing follows in the transaction.
         """
         rows: list[dict[str, Any]] = []
         calls = 0
@@ -672,7 +665,7 @@ class SessionStore:
                     (len(rows), calls, latest, latest, key),
                 )
             )
-        new_ids, results = self.database.insert("messages", rows, "id", [*statements, *further], last=last)
+        new_ids, results = self.database.insert("messages", rows, "id", [*statements, *further], last=True)
         self.index.add(connection, new_ids, rows)
         ids = [new_ids[number] if stored is None else stored for stored, number in places]
         return ids, results[len(statements) :]
@@ -804,12 +797,9 @@ class SessionStore:
     # ------------------------------------------------------------------ search
 
     def _wake_vectors(self) -> None:
-        if self.past.vectors is None:
-            return
-        if self.database.in_transaction:  # its thread would not see the messages before the commit
+        if self.past.vectors is not None:
+            # Before the commit, its thread would not see the messages.
             self.database.after_commit(self.past.vectors.wake)
-        else:
-            self.past.vectors.wake()
 
     def with_index(self, write: Callable[[], Result], *, idempotent: bool = False) -> Result:
         """Call `write`, which stores or hides messages. If the search index is damaged, reset it and call `write` again.
@@ -825,7 +815,7 @@ class SessionStore:
             try:
                 return write()
             except DatabaseCorrupt:
-                if self.database.in_transaction or self.index.resets == resets:
+                if self.index.resets == resets:
                     raise
                 return write()
 

@@ -13,8 +13,9 @@ from hermes_core.safety.json_size import parse_json
 from hermes_core.safety.origin import RANKS
 from hermes_core.sessions import lineage
 from hermes_core.sessions.records import SESSION_META, State, meta_key, sqlite_text
+from hermes_core.sessions.schema import SESSION_TABLES
 from hermes_core.sessions.session_store import SessionStore
-from hermes_core.storage.engine import Engine, Reader
+from hermes_core.storage.engine import Engine, Reader, ValueRejected, detecting_damage
 
 FORMAT = "hermes-memory-session"
 VERSION = 1
@@ -24,10 +25,13 @@ Imported = Literal["imported", "present", "different"]
 # Columns that a store counts or numbers for itself.
 _OWN_COLUMNS = {
     "sessions": {"key", "message_count"},
-    "messages": {"id", "session_key", "position", "size"}
-    # The search index of PostgreSQL stands in columns of the messages.
-    | {"owner_key", "ordinal", "bucket", "terms"},
+    "messages": {"id", "session_key", "position", "size"},
     "turns": {"key", "session_key", "first_message_id", "last_message_id"},
+}
+_COLUMNS = {
+    table.name: [name for name in table.column_names if name not in _OWN_COLUMNS[table.name]]
+    for table in SESSION_TABLES
+    if table.name in _OWN_COLUMNS
 }
 
 
@@ -60,7 +64,7 @@ def session_document(db: SessionStore, session_id: str) -> dict[str, Any]:
     Raises `SessionError` if there is no such session.
     """
     connection = db.database
-    with db.database.detecting_damage():
+    with detecting_damage(db.database):
         session = connection.execute(
             "SELECT * FROM sessions WHERE id = ?", (sqlite_text(session_id),)
         ).fetchone()
@@ -132,7 +136,7 @@ def _store(
         (key,) = _insert(
             db.database,
             "sessions",
-            [{**session, "title": "", "system_prompt": "", "memory_prompt": None}],
+            [{**_known("sessions", session), "title": "", "system_prompt": "", "memory_prompt": None}],
         )
         if title:
             lineage.set_free_title(connection, session["id"], title, str(session.get("user", "")))
@@ -148,8 +152,7 @@ def _store(
             }
             if not keep_origins or message.get("origin", "") not in ("", *RANKS):
                 place["origin"] = "import"
-            values = {name: value for name, value in message.items() if name not in _OWN_COLUMNS["messages"]}
-            rows.append({**values, **place, **db.index.columns(message)})
+            rows.append({**_known("messages", message), **place, **db.index.columns(message)})
             position += not hidden
         ids = _insert(db.database, "messages", rows)
         db.index.add(connection, ids, rows)
@@ -161,7 +164,7 @@ def _store(
                 continue
             first, last = ids[turn["first"]], ids[turn["last"]]
             place = {"session_key": key, "first_message_id": first, "last_message_id": last}
-            new_turns.append({**turn, **place})
+            new_turns.append({**_known("turns", turn), **place})
         _insert(db.database, "turns", new_turns)
         connection.executemany(
             "INSERT INTO state_meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING",
@@ -241,16 +244,14 @@ def _check_json(column: str, value: object) -> None:
 
 
 def _insert(database: Engine, table: str, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Insert the columns that this version has and return the row ids. Raise `SessionError` for a wrong value."""
-    columns = database.columns(table)
+    """Insert rows and return their ids. Raise `SessionError` for a wrong value."""
     key = "id" if table == "messages" else "key"
     ids: list[int] = []
     # Rows of an export may have different columns: those with the same ones are inserted together.
-    for names, group in groupby(rows, lambda row: [name for name in columns if name in row]):
-        values = [{name: row[name] for name in names} for row in group]
+    for _, group in groupby(rows, list):
         try:
-            ids += database.insert(table, values, key)[0]
-        except database.value_errors as exc:
+            ids += database.insert(table, list(group), key)[0]
+        except ValueRejected as exc:
             raise SessionError(
                 f"a row of {table!r} has a wrong or a missing value ({exc})", "export the session again"
             ) from exc
@@ -262,4 +263,9 @@ def _rows(connection: Reader, sql: str, key: int) -> list[Any]:
 
 
 def _portable(table: str, row: Any) -> dict[str, Any]:
-    return {name: row[name] for name in row.keys() if name not in _OWN_COLUMNS[table]}  # noqa: SIM118  a Row iterates over values
+    return {name: row[name] for name in _COLUMNS[table]}
+
+
+def _known(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that this version has, in one order."""
+    return {name: row[name] for name in _COLUMNS[table] if name in row}

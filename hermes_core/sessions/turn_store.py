@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from hermes_core.contract.values import Message, Origin
-from hermes_core.errors import DatabaseUnavailable, SessionError
+from hermes_core.errors import SessionError
 from hermes_core.safety.origin import lowest
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.lineage import (
@@ -36,9 +35,9 @@ from hermes_core.sessions.records import (
     stored_origin,
     turn_from_row,
 )
-from hermes_core.sessions.schema import MAY_BE_LOWER, REPAIR
+from hermes_core.sessions.schema import MAY_BE_LOWER
 from hermes_core.sessions.search.protocol import MessageIndex
-from hermes_core.storage.engine import Connection, Engine, Statement
+from hermes_core.storage.engine import Connection, Engine, Statement, detecting_damage
 
 TURNS_PER_QUERY = 200
 
@@ -125,28 +124,22 @@ class TurnStore:
         if not self._database.exists:
             return TurnContext(session_id, lineage=frozenset([session_id]))
         own, other = "", session_id
-        with self._database.detecting_damage():
-            try:
-                while own != other:  # a second time if another user has a session of this id
-                    own = other
-                    rows = self._database.read(
-                        [
-                            (_CONTEXT, (setting, expired_before, own, composed_id(own, user))),
-                            *([(FAMILY, (own, own))] if lineage else []),
-                            *([messages_statement(own, last=recent)] if recent else []),
-                            *([(_ORIGINS, (own,))] if origin else []),
-                            *([open_turn_statement(turn_id)] if turn_id else []),
-                            *further,
-                        ]
-                    )
-                    if own == session_id:
-                        other = id_among(self._database, rows[0], session_id, user)
-                facts = iter(rows[1:])
-                family = family_from(self._database, own, next(facts)) if lineage else frozenset[str]()
-            except sqlite3.OperationalError as exc:
-                raise DatabaseUnavailable(
-                    f"the turns of {session_id!r} can't be read: {exc}", REPAIR
-                ) from exc
+        while own != other:  # a second time if another user has a session of this id
+            own = other
+            rows = self._database.read(
+                [
+                    (_CONTEXT, (setting, expired_before, own, composed_id(own, user))),
+                    *([(FAMILY, (own, own))] if lineage else []),
+                    *([messages_statement(own, last=recent)] if recent else []),
+                    *([(_ORIGINS, (own,))] if origin else []),
+                    *([open_turn_statement(turn_id)] if turn_id else []),
+                    *further,
+                ]
+            )
+            if own == session_id:
+                other = id_among(self._database, rows[0], session_id, user)
+        facts = iter(rows[1:])
+        family = family_from(self._database, own, next(facts)) if lineage else frozenset[str]()
         latest = tuple(map(message_of, next(facts))) if recent else ()
         read = lowest(stored_origin(row[0], row[1], row[2]) for row in next(facts)) if origin else "person"
         open_turn = open_turn_of(turn_id, next(facts)) if turn_id else None
@@ -242,7 +235,7 @@ class TurnStore:
             since = rows[-1]["key"]
 
     def _completed(self, row: Any) -> CompletedTurn:
-        with self._database.detecting_damage():
+        with detecting_damage(self._database):
             messages = self._database.execute(
                 # The plus keeps SQLite from using the index over sessions, which would read the whole session.
                 f"{MESSAGES} WHERE +m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",

@@ -6,13 +6,11 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from hermes_core.errors import DatabaseUnavailable
-
-EngineKind = Literal["sqlite", "postgresql"]
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 
 # Values of `?` in order, or of `:name` by name.
 Parameters = Sequence[Any] | dict[str, Any]
@@ -21,6 +19,9 @@ Parameters = Sequence[Any] | dict[str, Any]
 Statement = tuple[str, Parameters]
 
 Result = TypeVar("Result")
+
+REPAIR = "it was left as it is: `hermes-memory sessions repair` copies it, then saves what can be read"
+"""Remedy in the error about a damaged state.db."""
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,10 @@ class TransactionAborted(DatabaseUnavailable):
 
 class RowConflict(TransactionAborted):
     """Transaction that met another one which changed or inserted the same rows first."""
+
+
+class ValueRejected(StorageError):
+    """Statement whose parameters do not fit the columns or constraints of a table."""
 
 
 class Rows(Protocol):
@@ -84,6 +89,7 @@ class Dialect(Struct, frozen=True):
         indexed_by: What stands after a table's name so that a statement walks the index `{}`; "" without such a hint.
         name_lock: Statement that waits until no other transaction has locked this name, `?`, and locks it until the commit.
             "" for an engine with only one writer.
+        calls: Table with the `name` of each function that is called in a column, `{0}`, with tool calls as JSON.
     """
 
     now: str
@@ -92,6 +98,7 @@ class Dialect(Struct, frozen=True):
     any_of: str
     indexed_by: str
     name_lock: str
+    calls: str
 
     @property
     def skip_locked(self) -> str:
@@ -117,32 +124,20 @@ class Engine(Protocol):
     instead of numbers for truth, and no name that either of them reserves.
 
     Attributes:
-        kind: The engine, for people.
         dialect: The words of its SQL.
         shared: True for a server, whose tables the programs of several machines use.
-        value_errors: Errors of a statement whose parameters do not fit the columns or constraints of a table.
     """
 
-    kind: EngineKind
     dialect: Dialect
     shared: bool
-    value_errors: tuple[type[Exception], ...]
 
     @property
     def label(self) -> str:
-        """The file, or the address without a password, for messages."""
-
-    @property
-    def location(self) -> str:
-        """The file, or the address and the schema. No other store has the same one."""
+        """The file, or the address without a password and the schema. No other store has the same one."""
 
     @property
     def exists(self) -> bool:
         """False if nothing was ever stored, so that a reader need not open the database."""
-
-    @property
-    def in_transaction(self) -> bool:
-        """True within a `transaction` of the current thread."""
 
     def now(self) -> float:
         """Return the time of day in epoch seconds, by the clock of the server if there is one.
@@ -151,7 +146,10 @@ class Engine(Protocol):
         """
 
     def execute(self, sql: str, parameters: Any = ..., /) -> Rows:
-        """Run one statement, in the current thread's transaction if there is one."""
+        """Run one statement, in the current thread's transaction if there is one.
+
+        Raises `ValueRejected`, as `read`, `batch`, `insert` and the end of a transaction do.
+        """
 
     def transaction(self) -> contextlib.AbstractContextManager[Connection]:
         """Return a context manager that makes the statements of its block one commit.
@@ -196,11 +194,15 @@ class Engine(Protocol):
             rows: The rows as values by column.
             key: The column of the key.
             further: Statements to run afterwards, in the same round trip.
-            last: True if nothing follows in the current transaction: a server then commits in the same round trip.
+            last: True if nothing follows in the `transaction` around this call: a server then commits in the same round
+                trip, unless that one is within another.
         """
 
     def after_commit(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
+        """Call `callback` after the commit of the current thread's transaction, or now if there is none.
+
+        After a rollback it is not called. If it fails, that is logged: its error would pass for one of the commit.
+        """
 
     def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
         """Call `write`, and call it again if it failed and may be repeated.
@@ -209,12 +211,6 @@ class Engine(Protocol):
             write: A call that makes at most one transaction of its own.
             idempotent: True if a second call changes nothing after a first one that was stored.
         """
-
-    def columns(self, table: str) -> list[str]:
-        """Return the names of a table's columns."""
-
-    def detecting_damage(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager that raises `DatabaseCorrupt` for a stored value that only damage explains."""
 
     def integrity(self) -> list[str]:
         """Return a line for each fault of the database."""
@@ -227,6 +223,24 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Refuse further use, and close the connections. Give most of the space back if it is free."""
+
+
+@contextlib.contextmanager
+def detecting_damage(database: Engine) -> Iterator[None]:
+    """Raise `DatabaseCorrupt` if the block fails because of a stored value, and the database has a fault.
+
+    Without a fault the error passes unchanged, because it is a mistake of the caller. Only damage explains a value that
+    is no JSON.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError, OverflowError) as exc:
+        faults = database.integrity()
+        if not (faults or isinstance(exc, json.JSONDecodeError)):
+            raise
+        fault = faults[0] if faults else exc
+        remedy = "restore a backup of the server" if database.shared else REPAIR
+        raise DatabaseCorrupt(f"{database.label!r} is damaged ({fault})", remedy) from exc
 
 
 def run_callbacks(callbacks: Iterable[Callable[[], None]]) -> None:

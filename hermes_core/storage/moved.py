@@ -84,7 +84,7 @@ def refuse_marked(names: Iterable[str], label: str) -> None:
 
 def read_mark(database: Engine) -> StoreMark | None:
     """Return the mark of a store; None if it has none, or no tables yet."""
-    if not database.exists or "name" not in database.columns("schema_migrations"):
+    if not database.exists:
         return None
     names = database.execute("SELECT name FROM schema_migrations").fetchall()
     return next((mark for (name,) in names if (mark := StoreMark.parse(name))), None)

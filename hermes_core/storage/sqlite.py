@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import logging
 import os
 import random
@@ -19,7 +18,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage.engine import Dialect, EngineKind, Statement, run_callbacks
+from hermes_core.storage.engine import Dialect, Statement, ValueRejected, run_callbacks
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.inventory import lost_store
@@ -68,6 +67,9 @@ DIALECT = Dialect(
     any_of="{} IN (SELECT value FROM json_each(?))",
     indexed_by="INDEXED BY {}",
     name_lock="",
+    # Damaged JSON has no calls: an error would keep the search from all other messages.
+    calls="""(SELECT coalesce(json_extract(value, '$.function.name'), json_extract(value, '$.name'), '') AS name
+        FROM json_each(CASE WHEN json_valid({0}) THEN {0} ELSE '[{{}}]' END))""",
 )
 
 JournalMode = Literal["auto", "wal", "delete"]
@@ -100,15 +102,8 @@ class Database:
         marked: True to open a store that is moved to another engine, which others refuse.
     """
 
-    kind: EngineKind = "sqlite"
     shared = False
     dialect = DIALECT
-    value_errors: tuple[type[Exception], ...] = (
-        sqlite3.IntegrityError,
-        sqlite3.InterfaceError,
-        sqlite3.ProgrammingError,
-        OverflowError,
-    )
 
     def __init__(
         self,
@@ -189,13 +184,10 @@ class Database:
 
         Errors of SQLite become errors of this package, also while the rows of the returned cursor are read.
         """
-        try:
+        with self._translated:
             cursor = self.connection.cursor(_Cursor)
             cursor.translated = self._translated
             return cursor.execute(sql, parameters)
-        except sqlite3.DatabaseError as exc:
-            self._translated.raise_for(exc)
-            raise
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
@@ -237,11 +229,6 @@ class Database:
         return str(self.path)
 
     @property
-    def location(self) -> str:
-        """The path of the file."""
-        return str(self.path)
-
-    @property
     def exists(self) -> bool:
         """False if there is no file: nothing was ever stored."""
         # Each read asks. That an open file is gone since is found out by the next write, and by the inventory.
@@ -249,12 +236,9 @@ class Database:
 
     def read(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements that change nothing, one after the other, and return the rows of each."""
-        try:
+        with self._translated:
             connection = self.connection
             return [connection.execute(sql, parameters).fetchall() for sql, parameters in statements]
-        except sqlite3.DatabaseError as exc:
-            self._translated.raise_for(exc)
-            raise
 
     def ask(self, statements: Sequence[Statement]) -> Callable[[], list[list[Any]]]:
         """Return a function that reads the rows of each of these statements when it is called first."""
@@ -303,18 +287,17 @@ class Database:
         """Call `write` once: SQLite reports no error of a kind that a second call would not meet."""
         return write()
 
-    def columns(self, table: str) -> list[str]:
-        """Return the names of a table's columns."""
-        return [row["name"] for row in self.execute(f"PRAGMA table_info({table})")]
-
     @property
     def in_transaction(self) -> bool:
         """True within a `transaction` of the current thread."""
         return self.connection.in_transaction
 
     def after_commit(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
-        self._after_commit.append(callback)
+        """Call `callback` after the commit of the current thread's transaction, or now if there is none."""
+        if self.in_transaction:
+            self._after_commit.append(callback)
+        else:
+            run_callbacks([callback])
 
     def now(self) -> float:
         """Return the time of day in epoch seconds."""
@@ -391,26 +374,6 @@ class Database:
         with self._translated:
             rows = self.connection.execute("PRAGMA integrity_check").fetchall()
         return [row[0] for row in rows if row[0] != "ok"]
-
-    @contextlib.contextmanager
-    def detecting_damage(self) -> Iterator[None]:
-        """Raise `DatabaseCorrupt` if a table is lost, or the block fails because of a stored value and a check finds damage.
-
-        Without damage the error of the block passes unchanged, because it is a mistake of the caller.
-        """
-        try:
-            yield
-        except sqlite3.OperationalError as exc:
-            if "no such table" not in str(exc):
-                raise
-            raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({exc})", self._repair) from exc
-        except (TypeError, ValueError, AttributeError, OverflowError) as exc:
-            with self._translated:
-                fault = self.connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if fault == "ok" and not isinstance(exc, json.JSONDecodeError):
-                raise
-            reason = str(exc) if fault == "ok" else fault
-            raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({reason})", self._repair) from exc
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the write lock. Retry with short pauses until the busy timeout.
@@ -687,18 +650,12 @@ class _Cursor(sqlite3.Cursor):
     translated: TranslatedErrors
 
     def fetchone(self) -> Any:
-        try:
+        with self.translated:
             return super().fetchone()
-        except sqlite3.DatabaseError as exc:
-            self.translated.raise_for(exc)
-            raise
 
     def fetchall(self) -> list[Any]:
-        try:
+        with self.translated:
             return super().fetchall()
-        except sqlite3.DatabaseError as exc:
-            self.translated.raise_for(exc)
-            raise
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         with self.translated:
@@ -732,10 +689,10 @@ class TranslatedErrors:
         pass
 
     def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
-        if isinstance(exc, sqlite3.DatabaseError):
-            self.raise_for(exc)
+        if isinstance(exc, sqlite3.Error | OverflowError):
+            self._raise_for(exc)
 
-    def raise_for(self, exc: sqlite3.DatabaseError) -> None:
+    def _raise_for(self, exc: sqlite3.Error | OverflowError) -> None:
         """Raise the error of this package for an error of SQLite. Return if there is none."""
         text = str(exc).lower()
         if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _DAMAGE_CODES or any(
@@ -752,14 +709,17 @@ class TranslatedErrors:
                 if "locked" not in sign:
                     self._on_fault()
                 raise DatabaseUnavailable(f"can't use {str(self._path)!r}: {exc}", remedy) from exc
+        if isinstance(exc, sqlite3.IntegrityError) or any(sign in text for sign in _VALUE_TEXTS):
+            raise ValueRejected(f"{str(self._path)!r} does not take a value: {exc}") from exc
 
 
-def _read_failure(path: Path, exc: sqlite3.DatabaseError) -> str:
+def _read_failure(path: Path, exc: sqlite3.Error | OverflowError) -> str:
     """Return why the file, which SQLite reported as damaged, is not: "" if it is.
 
     SQLite reports a read that the disk failed as damage in some places. A person who believes it gives up a whole file.
     """
-    if getattr(exc, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+    code = getattr(exc, "sqlite_errorcode", 0)
+    if code & 0xFF != sqlite3.SQLITE_CORRUPT:
         return ""
     try:
         # Not read-only: such a connection leaves an empty log behind.
@@ -769,20 +729,24 @@ def _read_failure(path: Path, exc: sqlite3.DatabaseError) -> str:
     except sqlite3.Error as again:
         return str(again) if "i/o error" in str(again).lower() else ""
     # The check passes over indexes in virtual tables, which have a code of their own for damage.
-    virtual = exc.sqlite_errorcode == sqlite3.SQLITE_CORRUPT_VTAB
+    virtual = code == sqlite3.SQLITE_CORRUPT_VTAB
     return f"a read failed ({exc}), and the file is whole" if fault == "ok" and not virtual else ""
 
 
 _DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-# Damage that SQLite reports without one of these codes. The last two: an impossible size in the header, and a changed
-# byte that made text invalid UTF-8.
+# Damage that SQLite reports without one of these codes. The last three: an impossible size in the header, a changed
+# byte that made text invalid UTF-8, and a lost table.
 _DAMAGE_TEXTS = (
     "malformed",
     "not a database",
     "corrupt",
     "unsupported file format",
     "could not decode to utf-8",
+    "no such table",
 )
+
+# What Python says of a value that SQLite has no type for.
+_VALUE_TEXTS = ("error binding parameter", "too large to convert to sqlite integer")
 
 _UNAVAILABLE = {
     MOVED_WORDS: MOVED_REMEDY,

@@ -16,17 +16,8 @@ _NO_SYSTEM_ROLE = f"m.role NOT IN {tuple(sorted(SYSTEM_ROLES))}"
 _NO_RESULT_OF_MEMORY = f"NOT (m.role = 'tool' AND m.tool_name IN {MEMORY_TOOLS})"
 
 # Only messages without text are read for their calls: they stand behind the text, perhaps on other pages.
-_NO_CALL_OF_MEMORY = {
-    "sqlite": f"""NOT (m.content = '' AND m.tool_calls <> '' AND json_valid(m.tool_calls) AND NOT EXISTS (
-        SELECT 1 FROM json_each(m.tool_calls) c
-        WHERE coalesce(json_extract(c.value, '$.function.name'), json_extract(c.value, '$.name'), '')
-            NOT IN {MEMORY_TOOLS}))""",
-    # JSON is stored as text of this package, so that it can be read without a check.
-    "postgresql": f"""NOT (m.content = '' AND CASE WHEN m.tool_calls LIKE '[%' THEN NOT EXISTS (
-        SELECT 1 FROM json_array_elements(m.tool_calls::json) c
-        WHERE coalesce(c.value -> 'function' ->> 'name', c.value ->> 'name', '') NOT IN {MEMORY_TOOLS})
-        ELSE false END)""",
-}
+_NO_CALL_OF_MEMORY = """NOT (m.content = '' AND CASE WHEN m.tool_calls LIKE '[%' THEN NOT EXISTS (
+    SELECT 1 FROM {calls} c WHERE c.name NOT IN {memory}) ELSE false END)"""
 
 
 class Filters(Struct, frozen=True):
@@ -81,7 +72,8 @@ def message_condition(database: Engine, filters: Filters) -> Condition:
     if not filters.roles:
         conditions.append(_NO_SYSTEM_ROLE)
     if "tool" not in filters.roles:
-        conditions += [_NO_RESULT_OF_MEMORY, _NO_CALL_OF_MEMORY[database.kind]]
+        calls = database.dialect.calls.format("m.tool_calls")
+        conditions += [_NO_RESULT_OF_MEMORY, _NO_CALL_OF_MEMORY.format(calls=calls, memory=MEMORY_TOOLS)]
     if filters.roles:
         condition, roles = database.dialect.among("m.role", filters.roles)
         conditions.append(condition)

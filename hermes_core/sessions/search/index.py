@@ -184,6 +184,9 @@ class Fts5Index(MessageIndex):
 
     def reset(self, exc: Exception) -> None:
         """Make the index anew if it is damaged, else raise `exc`."""
+        # SQLite refuses everything else in a transaction that met damage.
+        if self._database.in_transaction:
+            raise exc
         if not self.is_damaged():
             cause = exc.__cause__
             if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:

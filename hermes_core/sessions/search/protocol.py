@@ -128,7 +128,10 @@ class MessageIndex(ABC):
         """Index the next messages of a rebuild; return their number. Without any, the rebuild has ended."""
 
     def reset(self, exc: Exception) -> None:
-        """Make the index anew, a part with each further message, if it is damaged; else raise `exc`."""
+        """Make the index anew, a part with each further message, if it is damaged; else raise `exc`.
+
+        Within a transaction, which has failed, raise `exc`.
+        """
         raise exc
 
     def free_lost_pages(self) -> None:  # noqa: B027  a server reuses them
@@ -266,9 +269,6 @@ class SearchEngine(Engine, Protocol):
 
     def search_index(self) -> MessageIndex:
         """Return the search index of this database."""
-
-    def count_notes(self) -> dict[str, int]:
-        """Return the number of rows in the tables of the notes."""
 
     def vector_store(self, model: str, dimension: int, is_unit: bool) -> VectorStore:
         """Return the stored vectors of this database.

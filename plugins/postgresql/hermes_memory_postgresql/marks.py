@@ -26,19 +26,19 @@ def write_mark(database: Engine, mark: StoreMark | None, tables: Sequence[str]) 
     """
     with database.transaction() as connection:
         connection.execute("DELETE FROM schema_migrations WHERE name LIKE ?", (f"{MARK_PREFIX} %",))
-        _drop_triggers(connection, database.kind, tables)
+        _drop_triggers(connection, database.shared, tables)
         if mark is None:
             return
         connection.execute(
             "INSERT INTO schema_migrations (name, applied_at) VALUES (?, ?)", (mark.name, time.time())
         )
         if mark.role == "source":
-            _create_triggers(connection, database.kind, tables, mark.other)
+            _create_triggers(connection, database.shared, tables, mark.other)
 
 
-def _create_triggers(connection: Connection, kind: str, tables: Sequence[str], other: str) -> None:
+def _create_triggers(connection: Connection, shared: bool, tables: Sequence[str], other: str) -> None:
     quoted = f"{MOVED_WORDS} {other}".replace("'", "''")
-    if kind == "sqlite":
+    if not shared:
         for table in tables:
             for event in _EVENTS:
                 connection.execute(
@@ -57,8 +57,8 @@ def _create_triggers(connection: Connection, kind: str, tables: Sequence[str], o
         )
 
 
-def _drop_triggers(connection: Connection, kind: str, tables: Sequence[str]) -> None:
-    if kind == "sqlite":
+def _drop_triggers(connection: Connection, shared: bool, tables: Sequence[str]) -> None:
+    if not shared:
         for table in tables:
             for event in _EVENTS:
                 connection.execute(f"DROP TRIGGER IF EXISTS moved_{table}_{event}")

@@ -28,10 +28,10 @@ from hermes_core.storage.engine import (
     CommitUnconfirmed,
     Connection,
     Dialect,
-    EngineKind,
     RowConflict,
     Statement,
     TransactionAborted,
+    ValueRejected,
     run_callbacks,
 )
 from hermes_core.storage.moved import MOVED_REMEDY, StoreMark, refuse_marked
@@ -52,6 +52,9 @@ DIALECT = Dialect(
     indexed_by="",
     # Of the transaction, never of the session: a pooler gives the connection to another program afterwards.
     name_lock="SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || ?, 0))",
+    # JSON is stored as text of this package, so that it can be read without a check.
+    calls="""(SELECT coalesce(value -> 'function' ->> 'name', value ->> 'name', '') AS name
+        FROM json_array_elements({0}::json))""",
 )
 
 # Whether statements are prepared on the server: "off" for PgBouncer before 1.21 in transaction mode.
@@ -248,7 +251,6 @@ class PostgresDatabase:
         marked: True to open a store that is moved to another engine, which others refuse.
     """
 
-    kind: EngineKind = "postgresql"
     shared = True
     dialect = DIALECT
     exists = True
@@ -275,12 +277,6 @@ class PostgresDatabase:
                 f"psycopg can't be imported ({exc})", install_remedy("hermes-memory-postgresql")
             ) from exc
         self._psycopg, self._connection_class = psycopg, PostgresConnection
-        self.value_errors: tuple[type[Exception], ...] = (
-            psycopg.IntegrityError,
-            psycopg.DataError,
-            psycopg.ProgrammingError,
-            OverflowError,
-        )
         if not _SCHEMA_NAME.fullmatch(schema):
             raise DatabaseUnavailable(
                 f"storage.schema {schema!r} is no name of a schema",
@@ -296,7 +292,8 @@ class PostgresDatabase:
         self._again = functools.partial(
             type(self), url, (), schema=schema, password=password, pool=1, prepare=prepare, read_only=True
         )
-        self.label = _label(self._conninfo)
+        self._address = _label(self._conninfo)
+        self.label = f"{self._address} schema {schema}"
         self._slots = threading.BoundedSemaphore(pool)
         self._pool_size = pool
         self._idle: list[PostgresConnection] = []
@@ -310,11 +307,6 @@ class PostgresDatabase:
         # Seconds that the server's clock is ahead of this machine's; None if it was not reached yet.
         self._clock_offset: float | None = None
         self._silent: tuple[float, ConnectionLost] | None = None
-
-    @property
-    def location(self) -> str:
-        """The address and the schema: a server has the tables of many homes."""
-        return f"{self.label} schema {self._schema}"
 
     # ------------------------------------------------------------------ statements
 
@@ -340,7 +332,11 @@ class PostgresDatabase:
         Of two transactions that change the same row, the second waits for the first.
         """
         if (outer := self._transaction) is not None:
-            yield outer
+            outer.depth += 1
+            try:
+                yield outer
+            finally:
+                outer.depth -= 1
             return
         current = _Transaction(self)
         self._local.transaction = current
@@ -406,13 +402,15 @@ class PostgresDatabase:
 
         If the connection was lost meanwhile, they are run again.
         """
-        return self.retry(lambda: self._run(statements, last=not self.in_transaction), idempotent=True)
+        return self.retry(lambda: self._run(statements, last=self._transaction is None), idempotent=True)
 
     def _run(self, statements: Sequence[Statement], *, last: bool) -> list[list[Any]]:
         with self.transaction():
             transaction = self._transaction
             assert transaction is not None
-            return [result.fetchall() for result in transaction.run(statements, last=last)]
+            # At a depth of more than one, further statements of an outer transaction may follow.
+            results = transaction.run(statements, last=last and transaction.depth <= 1)
+            return [result.fetchall() for result in results]
 
     def insert(
         self,
@@ -442,10 +440,11 @@ class PostgresDatabase:
         return keys, results[len(inserts) :]
 
     def after_commit(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
-        transaction = self._transaction
-        assert transaction is not None, "after_commit needs a transaction"
-        transaction.callbacks.append(callback)
+        """Call `callback` after the commit of the current thread's transaction, or now if there is none."""
+        if (transaction := self._transaction) is not None:
+            transaction.callbacks.append(callback)
+        else:
+            run_callbacks([callback])
 
     def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
         """Call `write`, and call it again if the server rolled it back.
@@ -476,17 +475,6 @@ class PostgresDatabase:
                     raise
                 lost, doubt = True, exc if isinstance(exc, CommitInDoubt) else None
         raise AssertionError("the last try returns or raises")
-
-    def columns(self, table: str) -> list[str]:
-        """Return the names of a table's columns."""
-        sql = """SELECT attname FROM pg_attribute
-                 WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
-        return [row[0] for row in self.execute(sql, (f'"{self._schema}"."{table}"',))]
-
-    @contextlib.contextmanager
-    def detecting_damage(self) -> Iterator[None]:
-        """Do nothing: the server checks its pages itself, and reports damage as an error."""
-        yield
 
     def integrity(self) -> list[str]:
         """Return a line for each fault that keeps the tables from being used."""
@@ -762,7 +750,7 @@ class PostgresDatabase:
             (path,) = connection.execute("SELECT current_setting('search_path')").fetchone() or ("",)
             if path.split(",")[0].strip().strip('"') != self._schema:
                 raise DatabaseUnavailable(
-                    f"connections to {self.label!r} use the schema {path!r}, not {self._schema!r}",
+                    f"connections to {self._address!r} use the schema {path!r}, not {self._schema!r}",
                     f"a connection pooler drops settings: run ALTER ROLE {connection.info.user} "
                     f"SET search_path = {self._schema}",
                 )
@@ -781,7 +769,7 @@ class PostgresDatabase:
                 raise  # a right that is missing
             text = " ".join(str(exc).split())
             raise DatabaseUnavailable(
-                f"the schema {self._schema!r} of {self.label!r} can't hold the tables of this home: {text}",
+                f"the schema {self._schema!r} of {self._address!r} can't hold the tables of this home: {text}",
                 "another program's tables are there: let storage.schema name a schema of this home's own",
             ) from exc
 
@@ -824,7 +812,7 @@ class PostgresDatabase:
         done = [name for name in done if StoreMark.parse(name) is None]
         if done and done[-1] not in known and set(done).issuperset(known):
             raise DatabaseUnavailable(
-                f"the schema {self._schema!r} of {self.label!r} was changed by a newer version of the package "
+                f"the schema {self._schema!r} of {self._address!r} was changed by a newer version of the package "
                 f"(it has {done[-1]!r})",
                 "upgrade the package on this machine; nothing was changed",
             )
@@ -835,7 +823,7 @@ class PostgresDatabase:
     def _errors(
         self, connection: PostgresConnection | None = None, *, in_doubt: bool = False
     ) -> Iterator[None]:
-        """Translate errors of psycopg that are not about a statement or its values.
+        """Translate errors of psycopg, and numbers that are too large for it.
 
         Args:
             connection: The connection on which the block runs statements that may be prepared.
@@ -852,11 +840,14 @@ class PostgresDatabase:
                     f"the tables of {self.label!r} were changed by another program just now",
                     f"try again; {_NOT_STORED}",
                 ) from exc
-            if error := self._storage_error(exc, in_doubt):
-                raise error from exc
-            raise
+            raise self._storage_error(exc, in_doubt) from exc
+        except OverflowError as exc:
+            raise self._rejected(exc) from exc
 
-    def _storage_error(self, exc: psycopg.Error, in_doubt: bool) -> StorageError | None:
+    def _rejected(self, exc: Exception) -> ValueRejected:
+        return ValueRejected(f"{self.label!r} does not take a value: {' '.join(str(exc).split())}")
+
+    def _storage_error(self, exc: psycopg.Error, in_doubt: bool) -> StorageError:
         state, text = exc.sqlstate or "", " ".join(str(exc).split())
         subject = f"can't use {self.label!r}: {text}"
         if state in ("XX001", "XX002"):
@@ -866,7 +857,7 @@ class PostgresDatabase:
             )
         if state in _SCHEMA_CODES:
             return DatabaseCorrupt(
-                f"the schema {self._schema!r} of {self.label!r} is damaged ({exc.diag.message_primary or text})",
+                f"the schema {self._schema!r} of {self._address!r} is damaged ({exc.diag.message_primary or text})",
                 "undo what another program changed in it, or restore a backup of the server",
             )
         if state in ("0A000", "58P01") and "extension" in text:
@@ -896,8 +887,14 @@ class PostgresDatabase:
             not state and isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
         )
         if not lost:
-            if isinstance(exc, self.value_errors):
-                return None
+            kinds = (
+                self._psycopg.IntegrityError,
+                self._psycopg.DataError,
+                self._psycopg.errors.DatatypeMismatch,
+            )
+            # Without a code, psycopg refused a value itself.
+            if isinstance(exc, kinds) or (not state and isinstance(exc, self._psycopg.ProgrammingError)):
+                return self._rejected(exc)
             return DatabaseUnavailable(subject, f"see the log of the server; {_NOT_STORED}")
         if in_doubt:
             return CommitInDoubt(
@@ -963,6 +960,7 @@ class _Transaction:
         self._process = os.getpid()
         self._connection: PostgresConnection | None = None
         self._committed = False
+        self.depth = 0  # of the inner transactions that have joined this one
         self.callbacks: list[Callable[[], None]] = []
 
     def execute(self, sql: str, parameters: Any = (), /) -> ResultRows:

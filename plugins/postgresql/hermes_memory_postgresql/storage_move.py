@@ -196,10 +196,10 @@ class StorageMove:
             mark = read_mark(source.database)
             if self._is_switched and (mark is None or not self._is_own(mark)):
                 raise self._needless()
-            label = source.database.location
+            label = source.database.label
             rows = self._counts(source)
         with self._open(self._target_config, "read") as target:
-            target_label = target.database.location
+            target_label = target.database.label
             self._refuse_other_move(mark, label, target_label)
             exists = _has_tables(target)
             there = read_mark(target.database) if exists else None
@@ -286,7 +286,7 @@ class StorageMove:
         """Return the mark of this move, and note in the home that it has begun it."""
         mark = read_mark(source.database)
         if mark is None:
-            if source.database.kind == "sqlite":
+            if not source.database.shared:
                 outbox = outbox_of_home(self._home, source.database)
                 if outbox is not None and outbox.held_back:
                     raise DatabaseUnavailable(outbox.held_back, "repair that first; nothing was changed")
@@ -356,7 +356,7 @@ class StorageMove:
                 self._refuse_filled(target, self._counts(target))
                 write_mark(database, own, guarded_tables(target))
         # After the mark: a program that connects now sees it, and one that did before is seen.
-        if database.kind == "postgresql" and (users := _connections_of_others(database, source.database)):
+        if database.shared and (users := _connections_of_others(database, source.database)):
             if there is None:
                 _try_to_unmark(target)
             raise DatabaseUnavailable(users, "stop them, then run this again; nothing was changed")
@@ -450,7 +450,7 @@ class StorageMove:
     def _place_aside(self, target: SessionStore) -> str:
         """Return the place for an older store at the target, which an earlier move left there."""
         stamp = time.strftime("%Y%m%dt%H%M%Sz", time.gmtime(self._clock()))
-        if target.database.kind == "sqlite":
+        if not target.database.shared:
             return str(self._home.state_db.with_name(f"{self._home.state_db.name}.moved-{stamp}"))
         return f"{self._target_config.storage.schema[:30]}_moved_{stamp}"
 
@@ -524,7 +524,7 @@ class StorageMove:
             else "move it away, or delete it with all files beside it of the same name"
         )
         raise StorageError(
-            f"{target.database.location!r} is not empty ({filled})",
+            f"{target.database.label!r} is not empty ({filled})",
             f"{remedy}; nothing was changed",
         )
 
@@ -579,7 +579,7 @@ def guarded_tables(store: SessionStore) -> tuple[str, ...]:
 
     A worker that can't take a line of the outbox does not send rows whose result it could not store.
     """
-    return TABLE_NAMES if store.database.kind == "sqlite" else (*TABLE_NAMES, "outbox_lines")
+    return (*TABLE_NAMES, "outbox_lines") if store.database.shared else TABLE_NAMES
 
 
 def save_storage_receipt(home: HermesHome, receipt: StorageMoveReceipt) -> Path:
@@ -638,7 +638,10 @@ def _place(config: Config) -> tuple[str, str]:
 
 
 def _has_tables(store: SessionStore) -> bool:
-    return store.database.exists and bool(store.database.columns("sessions"))
+    database = store.database
+    file = "SELECT max(name) FROM sqlite_schema WHERE name = 'sessions'"
+    sql = "SELECT to_regclass('sessions')" if database.shared else file
+    return database.exists and database.execute(sql).fetchone()[0] is not None
 
 
 def _belongs(target: SessionStore, there: StoreMark | None, mark: StoreMark) -> bool:

@@ -214,7 +214,7 @@ def _copy_counters(source: Engine, target: Engine) -> None:
                 if column.type == "number":
                     _set_counter(
                         connection,
-                        target.kind,
+                        target.shared,
                         table.name,
                         column.name,
                         _counter(source, table.name, column.name),
@@ -224,7 +224,7 @@ def _copy_counters(source: Engine, target: Engine) -> None:
 def _counter(database: Engine, table: str, column: str) -> int:
     """Return the highest number that a table ever gave to a row."""
     highest = int(database.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()[0])
-    if database.kind == "sqlite":
+    if not database.shared:
         row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
     else:
         sql = "SELECT pg_sequence_last_value(pg_get_serial_sequence(?, ?)::regclass)"
@@ -232,10 +232,10 @@ def _counter(database: Engine, table: str, column: str) -> int:
     return max(highest, int(row[0] or 0) if row else 0)
 
 
-def _set_counter(connection: Connection, kind: str, table: str, column: str, number: int) -> None:
+def _set_counter(connection: Connection, shared: bool, table: str, column: str, number: int) -> None:
     if not number:
         return
-    if kind == "postgresql":
+    if shared:
         sql = "SELECT setval(pg_get_serial_sequence(?, ?)::regclass, ?)"
         connection.execute(sql, (table, column, number))
     elif not connection.execute(

@@ -31,7 +31,7 @@ from hermes_core.sessions.turn_records import TurnRecord, list_turns, record_sta
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.postgres import PostgresDatabase, psycopg_sql
 from tests.manager.conftest import until
-from tests.postgres_server import PostgresServer, drop_schema
+from tests.postgres_server import PostgresServer, columns_of, drop_schema
 
 OpenStore = Callable[[], SessionStore]
 
@@ -424,9 +424,9 @@ def test_both_engines_have_the_same_tables_and_columns(tmp_path: Path, open_stor
     with contextlib.closing(SessionStore(tmp_path / "state.db")) as files:
         sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'messages_%' AND name NOT LIKE 'sqlite_%'"
         names = [row[0] for row in files.database.execute(sql)]
-        in_files = {name: set(files.database.columns(name)) for name in names}
+        in_files = {name: columns_of(files.database, name) for name in names}
     database = open_store().database
-    on_server = {name: set(database.columns(name)) for name in names}
+    on_server = {name: columns_of(database, name) for name in names}
     # The model of vectors stands beside them there, and migrations have a number.
     assert in_files.pop("vectors") - on_server.pop("vectors") == {"model"}
     on_server["schema_migrations"] -= {"number"}

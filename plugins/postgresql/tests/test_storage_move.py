@@ -35,6 +35,7 @@ from hermes_memory_postgresql import storage_move
 from hermes_memory_postgresql.marks import write_mark
 from hermes_memory_postgresql.storage_move import StorageMove
 from hermes_memory_postgresql.store_copy import TABLE_NAMES, TABLES, StoreDigest, digest_store
+from tests.postgres_server import columns_of
 
 pytestmark = pytest.mark.sqlite_only("moves name both engines themselves")
 
@@ -175,7 +176,7 @@ def test_a_home_goes_to_a_server_and_back_with_all_that_it_holds(
     printed = run("storage", "move", "--to", url, "--yes").stdout
     assert load_config(hermes_home).storage.url == url
     with opened(hermes_home) as db:
-        assert db.database.kind == "postgresql"
+        assert db.database.shared
         assert [hit.message_id for hit in db.past.search("kumquats 2 3", user="telegram:2")] == hits
         assert db.index.check() == []
         new = db.append_message("s1", "user", "a new one")
@@ -206,7 +207,7 @@ def test_a_home_goes_to_a_server_and_back_with_all_that_it_holds(
     assert Path(document["aside"]).exists()  # the file from before the first move
     assert not load_config(hermes_home).storage.url
     with opened(hermes_home) as db:
-        assert db.database.kind == "sqlite"
+        assert not db.database.shared
         assert db.check() == []
         assert db.append_message("s1", "user", "newer") > new
     assert notes_of(hermes_home) == notes
@@ -230,9 +231,9 @@ def test_every_column_of_both_engines_is_copied(hermes_home: HermesHome, url: st
         file.create_session("s1")
         server.create_session("s1")
         for table in TABLES:
-            assert set(file.database.columns(table.name)) == {*table.column_names}, table.name
+            assert columns_of(file.database, table.name) == {*table.column_names}, table.name
             own = {"owner_key", "ordinal", "bucket", "terms"} if table.name == "messages" else set()
-            assert set(server.database.columns(table.name)) == {*table.column_names, *own}, table.name
+            assert columns_of(server.database, table.name) == {*table.column_names, *own}, table.name
         kept = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         names = {row[0] for row in file.database.execute(kept) if not row[0].startswith("messages_")}
     assert names - {table.name for table in TABLES} == {

@@ -35,7 +35,7 @@ from hermes_core.sessions.search.protocol import (
     Vector,
     VectorStore,
 )
-from hermes_core.storage.engine import Engine
+from hermes_core.storage.engine import Engine, ValueRejected
 from hermes_memory_semantic import dense
 from hermes_memory_semantic.vector_store import SqliteVectors
 
@@ -88,6 +88,10 @@ RETRY_AFTER_S = 30.0
 
 # Text that is sent to test a server.
 TEST_TEXT = "Does it work?"
+
+# Errors of a statement while another program changes the table of the vectors, as for another model.
+_TABLE_ERRORS = (DatabaseCorrupt, ValueRejected)
+_ERRORS = (HermesError, sqlite3.Error, OSError)
 
 # Seconds between looks at messages that another machine is making vectors of.
 BUSY_PAUSE_S = 0.05
@@ -203,14 +207,6 @@ class VectorIndex:
         self._server = server
         self._model = server.model if server is not None else dense.MODEL
         self._store = _store_of(database, self._model, is_unit=server is None)
-        # Errors of a statement while another program changes the table of the vectors, as for another model.
-        self._table_errors: tuple[type[Exception], ...] = (DatabaseCorrupt, *database.value_errors)
-        self._errors: tuple[type[Exception], ...] = (
-            HermesError,
-            sqlite3.Error,
-            OSError,
-            *database.value_errors,
-        )
         self._retry_at = 0.0
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -234,7 +230,7 @@ class VectorIndex:
         if self._mismatch is None:
             # A database that is down is reported by others, and each further look would wait for it.
             self._mismatch = ""
-            with contextlib.suppress(*self._errors):
+            with contextlib.suppress(*_ERRORS):
                 self._check_model()
         return self._mismatch
 
@@ -323,7 +319,7 @@ class VectorIndex:
                         pass
             except Timeout:
                 pass  # another process makes the vectors
-            except self._errors as exc:
+            except _ERRORS as exc:
                 self._failed(exc)
             # A server that is down is tried again; a fault of the local model stays.
             self._wake.wait(RETRY_AFTER_S if self.fault and self._server is not None else None)
@@ -465,7 +461,7 @@ class VectorIndex:
         def likeness() -> Likeness | None:
             try:
                 nearness = nearest()
-            except self._table_errors as exc:
+            except _TABLE_ERRORS as exc:
                 self._failed(exc)
                 return None
             if nearness is None:
@@ -474,7 +470,7 @@ class VectorIndex:
 
         try:
             nearest, is_known = self._store.ask_nearest(encoding.whole, user, passing)
-        except self._table_errors as exc:
+        except _TABLE_ERRORS as exc:
             self._failed(exc)
             return None
         return ClosestToQuestion(likeness, is_known)
@@ -507,7 +503,7 @@ class VectorIndex:
             surroundings = around().among(ids) if around is not None else None
             if surroundings is None:
                 surroundings = self._store.surroundings(ids, likeness.nearness, likeness.asked, DISTANCES)
-        except self._table_errors as exc:
+        except _TABLE_ERRORS as exc:
             self._failed(exc)
             return {}
         likeness.nearness = surroundings.nearness

@@ -122,7 +122,7 @@ def rows(db: SessionStore, sql: str) -> list[Any]:
 def models(db: SessionStore) -> list[Any]:
     """The models whose vectors are stored."""
     assert rows(db, "SELECT count(*) FROM vectors") != [0]
-    if db.database.kind == "sqlite":
+    if not db.database.shared:
         return rows(db, "SELECT DISTINCT model FROM vectors")
     return rows(db, "SELECT model FROM vector_state")
 
@@ -371,7 +371,7 @@ def test_another_model_makes_all_vectors_anew(open_store: OpenStore, server: Ser
     for model in ("other", "subjects"):
         with closing(opened(open_store, server, model)) as db:
             assert db.past.vectors is not None
-            if db.database.kind != "sqlite":  # other machines may have the model before
+            if db.database.shared:  # other machines may have the model before
                 with pytest.raises(HermesError, match="sessions rebuild"):
                     db.past.vectors.build()
                 db.past.vectors.forget()
@@ -389,7 +389,7 @@ def test_a_model_that_changes_its_dimension_makes_all_vectors_anew(
         server.dimension = 12
         assert db.past.search("who adopted a dog?")[0].text == TALK[0]  # by words meanwhile
         assert db.past.vectors is not None
-        if db.database.kind != "sqlite":  # other machines may have a server with the model before
+        if db.database.shared:  # other machines may have a server with the model before
             assert "have 8 numbers, not 12; give all machines" in db.past.vector_fault
             assert not db.past.vectors.works()
             requests = len(server.requests)

@@ -83,7 +83,7 @@ def test_a_deletion_speaks_of_the_file_only_if_there_is_one(
     answer = post(served, client, "/session/delete/confirmed", id="s1")
     page = client.get(answer.headers["location"]).text
     assert "1 session deleted" in page
-    in_file = served.memory.sessions.database.kind == "sqlite"
+    in_file = not served.memory.sessions.database.shared
     assert ("the file holds their text" in page) == in_file
 
 

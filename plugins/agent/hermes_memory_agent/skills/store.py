@@ -606,7 +606,8 @@ def _origins_beside(folder: Path, texts: Sequence[str]) -> Mapping[str, NoteOrig
     )
     with contextlib.closing(database):
         # Hermes Agent has a state.db too, with other tables.
-        known = database.columns("note_entries")
+        there = "SELECT 1 FROM sqlite_schema WHERE name = 'note_entries'"
+        known = url or database.execute(there).fetchone()
         return SkillHistory(database, key_of_folder(home, folder)).origins(texts) if known else {}
 
 
