@@ -218,10 +218,11 @@ class NoteHistory:
     def last_gone(self, files: Sequence[str], entry: str) -> Note | None:
         """Return an entry as it was when a change last took it away; None if none did."""
         key, marks = entry_hash(entry), ", ".join("?" * len(files))
-        position = self._database.dialect.position
-        query = f"SELECT gone FROM note_changes WHERE file IN ({marks}) AND {position}(gone, ?) > 0 ORDER BY id DESC LIMIT 1"
+        query = (
+            f"SELECT gone FROM note_changes WHERE file IN ({marks}) AND gone LIKE ? ORDER BY id DESC LIMIT 1"
+        )
         # As a name: the id of a session in these values may be the same digits.
-        row = self._database.execute(query, (*files, f'"{key}": ')).fetchone()
+        row = self._database.execute(query, (*files, f'%"{key}": %')).fetchone()
         return None if row is None else _gone(entry, json.loads(row["gone"])[key])
 
     def writer(self, change: int) -> tuple[Session, str] | None:

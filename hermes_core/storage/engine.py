@@ -84,7 +84,6 @@ class Dialect(Struct, frozen=True):
         now: Expression for the time of day in epoch seconds, by the clock of the server if there is one.
         row_lock: Text to append to a SELECT, so that other transactions wait with changes of its rows until this one
             ends. "" for an engine with only one writer.
-        position: Name of the function that returns the place of a text in another one.
         any_of: Condition that a column, `{}`, has one of the values of a list, which is JSON if the word says so.
         indexed_by: What stands after a table's name so that a statement walks the index `{}`; "" without such a hint.
         name_lock: Statement that waits until no other transaction has locked this name, `?`, and locks it until the commit.
@@ -94,7 +93,6 @@ class Dialect(Struct, frozen=True):
 
     now: str
     row_lock: str
-    position: str
     any_of: str
     indexed_by: str
     name_lock: str

@@ -63,7 +63,6 @@ DIALECT = Dialect(
     # unixepoch('subsec') needs SQLite 3.42.
     now="((julianday('now') - 2440587.5) * 86400.0)",
     row_lock="",  # a transaction holds the write lock of the whole file
-    position="instr",
     any_of="{} IN (SELECT value FROM json_each(?))",
     indexed_by="INDEXED BY {}",
     name_lock="",

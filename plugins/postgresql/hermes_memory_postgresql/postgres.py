@@ -47,7 +47,6 @@ Result = TypeVar("Result")
 DIALECT = Dialect(
     now="extract(epoch FROM clock_timestamp())::double precision",
     row_lock=" FOR UPDATE",
-    position="strpos",
     any_of="{} = ANY (?)",
     indexed_by="",
     # Of the transaction, never of the session: a pooler gives the connection to another program afterwards.
