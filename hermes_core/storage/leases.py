@@ -139,16 +139,13 @@ _HOLDERS = """
 
 def lease_sql(database: Engine, sql: str) -> str:
     """Return a statement about leases with the words of the database, and with the longest time of a lease."""
-    dialect, longest = database.dialect, str(LONGEST_LEASE_S)
-    words = {
-        "now": dialect.now,
-        "longest": longest,
-        "row_lock": dialect.row_lock,
-        "skip_locked": dialect.skip_locked,
-    }
-    for name, word in words.items():
-        sql = sql.replace(f"{{{name}}}", word)
-    return sql
+    dialect = database.dialect
+    return sql.format(
+        now=dialect.now,
+        longest=LONGEST_LEASE_S,
+        row_lock=dialect.row_lock,
+        skip_locked=dialect.skip_locked,
+    )
 
 
 def drop_expired(database: Engine, prefix: str) -> list[str]:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import logging
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct
-from msgspec.structs import asdict
+import msgspec
+from msgspec import Meta, Struct
 
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
@@ -44,10 +43,9 @@ CONTEXT_FILES = ("AGENTS.md", "CLAUDE.md")
 """Files of a working folder that a system prompt may hold, the first before the second."""
 
 _SUBJECT_CHARS = 120
-_REMEDY = "put a backup in its place, mend it, or move it away and allow its texts again"
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, forbid_unknown_fields=True):
     """Decision of a person on one exact text.
 
     Attributes:
@@ -63,12 +61,27 @@ class Verdict(Struct, frozen=True):
     kind: str
     subject: str
     allowed: bool = True
-    at: float = 0.0
+    at: Annotated[float, Meta(ge=0, lt=LAST_TIME)] = 0.0
 
     @property
     def id(self) -> str:
         """Short name of the verdict, for commands."""
         return self.hash[:12]
+
+
+class _Findings(Struct):
+    """What the scan found in texts by their hash, with the rules of `rules`."""
+
+    rules: int = 0
+    texts: dict[str, str] = {}
+
+
+class _File(Struct):
+    """The content of the file: verdicts, findings, and the hashes of notices that were shown."""
+
+    verdicts: list[Verdict] = []
+    findings: _Findings = msgspec.field(default_factory=_Findings)
+    shown: list[str] = []
 
 
 class ScannedText(Struct, frozen=True):
@@ -88,7 +101,7 @@ class Verdicts:
         self._path = home.verdicts_json
         self._clock = clock
         self._stamp: tuple[int, int] | None = None
-        self._data: dict[str, Any] = {}
+        self._data = _File()
         self._fault: StorageError | None = None
         self._findings: dict[str, str] = {}  # by hash; not in the file yet
 
@@ -122,9 +135,8 @@ class Verdicts:
         digest = _folder_hash(subject, text) if kind == "folder" else hash_of(text)
         verdict = Verdict(digest, kind, shown, allowed, self._clock())
 
-        def add(data: dict[str, Any]) -> None:
-            others = [entry for entry in data.get("verdicts", ()) if entry["hash"] != verdict.hash]
-            data["verdicts"] = [*others, asdict(verdict)]
+        def add(data: _File) -> None:
+            data.verdicts = [*(entry for entry in data.verdicts if entry.hash != verdict.hash), verdict]
 
         self._change(add)
         return verdict
@@ -137,15 +149,15 @@ class Verdicts:
         if len(matches) != 1:
             return None
 
-        def drop(data: dict[str, Any]) -> None:
-            data["verdicts"] = [entry for entry in data["verdicts"] if entry["hash"] != matches[0].hash]
+        def drop(data: _File) -> None:
+            data.verdicts = [entry for entry in data.verdicts if entry.hash != matches[0].hash]
 
         self._change(drop)
         return matches[0]
 
     def entries(self) -> list[Verdict]:
         """Return all verdicts, the oldest first."""
-        return [Verdict(**entry) for entry in self._read().get("verdicts", ())]
+        return self._read().verdicts
 
     def trusts_folder(self, folder: Path, text: str) -> bool | None:
         """Return the person's decision on this text in this folder; None if they were not asked."""
@@ -182,19 +194,23 @@ class Verdicts:
             return
         rules, new = _rules_digest(), self._findings
 
-        def add(old: Any) -> dict[str, Any]:
-            texts = old.get("texts", {}) if old and old.get("rules") == rules else {}
-            return {"rules": rules, "texts": dict([*texts.items(), *new.items()][-MAX_REMEMBERED:])}
+        def add(data: _File) -> None:
+            texts = data.findings.texts if data.findings.rules == rules else {}
+            data.findings = _Findings(rules, dict([*texts.items(), *new.items()][-MAX_REMEMBERED:]))
 
-        self._remember("findings", add)
+        self._remember(add)
         self._findings = {}
 
     def first_shows(self, notices: Sequence[str]) -> list[str]:
         """Return the notices that were not shown in this home yet, and remember that they are shown now."""
-        shown = set(self._read().get("shown", ()))
+        shown = self._read().shown
         new = [notice for notice in notices if hash_of(notice) not in shown]
+
+        def add(data: _File) -> None:
+            data.shown = [*data.shown, *map(hash_of, new)][-MAX_REMEMBERED:]
+
         if new:
-            self._remember("shown", lambda old: [*(old or ()), *map(hash_of, new)][-MAX_REMEMBERED:])
+            self._remember(add)
         return new
 
     # ------------------------------------------------------------------ private
@@ -202,43 +218,43 @@ class Verdicts:
     def _finding(self, text: str) -> str:
         """Return what the scan finds in a text, with its line; "" for nothing. The scan of a known text is skipped."""
         digest = hash_of(text)
-        known = self._read().get("findings", {})
-        if known.get("rules") == _rules_digest() and digest in known.get("texts", {}):
-            return str(known["texts"][digest])
+        known = self._read().findings
+        if known.rules == _rules_digest() and digest in known.texts:
+            return known.texts[digest]
         if digest not in self._findings:
             self._findings[digest] = _first_finding(text)
         return self._findings[digest]
 
-    def _remember(self, key: str, change: Callable[[Any], Any]) -> None:
+    def _remember(self, change: Callable[[_File], None]) -> None:
         """Store what only saves time or repetition; a home that can't be written does without."""
         try:
-            self._change(lambda data: data.update({key: change(data.get(key))}))
+            self._change(change)
         except StorageError as exc:
-            log.debug("%s is not remembered: %s", key, exc)
+            log.debug("findings and notices are not remembered: %s", exc)
 
-    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+    def _change(self, change: Callable[[_File], None]) -> None:
         with locked(self._path):
             data = _load(self._path)
             change(data)
-            write_atomic(self._path, json.dumps(data, ensure_ascii=False, indent=1).encode())
+            write_atomic(self._path, msgspec.json.format(msgspec.json.encode(data), indent=1))
         self._stamp = None
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> _File:
         try:
             status = self._path.stat()
         except FileNotFoundError:
             self._fault = self._stamp = None
-            return {}
+            return _File()
         except OSError as exc:
             self._fault, self._stamp = _unreadable(self._path, exc), None
-            return {}
+            return _File()
         stamp = (status.st_mtime_ns, status.st_size)
         if stamp != self._stamp:
             try:
                 self._data, self._fault = _load(self._path), None
             except StorageError as exc:
                 log.warning("%s", exc)
-                self._data, self._fault = {}, exc
+                self._data, self._fault = _File(), exc
             self._stamp = stamp
         return self._data
 
@@ -290,59 +306,23 @@ def _rules_digest() -> int:
     return zlib.crc32(repr((RULES, WORDS)).encode())
 
 
-def _load(path: Path) -> dict[str, Any]:
-    """Return the data of the file, {} if there is none. Raises `StorageError` if it is no such file."""
+def _load(path: Path) -> _File:
+    """Return the content of the file, that of an empty one if there is none. Raises `StorageError`."""
     try:
         if path.exists() and not path.is_file():  # a pipe would block
             raise OSError(errno.EINVAL, "it is not a regular file")
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return msgspec.json.decode(path.read_bytes(), type=_File)
     except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as exc:
+        return _File()
+    except (OSError, msgspec.DecodeError, RecursionError) as exc:
         raise _unreadable(path, exc) from exc
-    if not _is_valid(data):
-        raise StorageError(
-            f"{str(path)!r} is no file of verdicts, so nothing in it counts",
-            _REMEDY,
-        )
-    return dict(data)
 
 
 def _unreadable(path: Path, exc: Exception) -> StorageError:
     reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
     return StorageError(
-        f"{str(path)!r} can't be read ({reason}), so nothing in it counts",
-        _REMEDY,
-    )
-
-
-def _is_valid(data: Any) -> bool:
-    """Return True if all parts of the file have the types that this module stores."""
-    if not isinstance(data, dict):
-        return False
-    verdicts, findings, shown = data.get("verdicts", []), data.get("findings", {}), data.get("shown", [])
-    return (
-        isinstance(verdicts, list)
-        and all(_is_verdict(entry) for entry in verdicts)
-        and isinstance(findings, dict)
-        and isinstance(findings.get("texts", {}), dict)
-        and isinstance(shown, list)
-        and all(isinstance(digest, str) for digest in shown)
-    )
-
-
-def _is_verdict(entry: Any) -> bool:
-    try:
-        verdict = Verdict(**entry)
-    except TypeError:  # no object, or other fields
-        return False
-    return (
-        isinstance(verdict.hash, str)
-        and isinstance(verdict.kind, str)
-        and isinstance(verdict.subject, str)
-        and isinstance(verdict.allowed, bool)
-        and isinstance(verdict.at, int | float)
-        and 0 <= verdict.at < LAST_TIME
+        f"{str(path)!r} can't be read as a file of verdicts ({reason}), so nothing in it counts",
+        "put a backup in its place, mend it, or move it away and allow its texts again",
     )
 
 

@@ -386,7 +386,7 @@ class PostgresDatabase:
             results = self._again_if_lost(functools.partial(run, together))
         except ConnectionLost:
             raise
-        except (StorageError, self._psycopg.Error):
+        except StorageError:
             if not (waiting and statements):
                 raise
             # Each question is asked alone then, and has its own error.
@@ -864,10 +864,6 @@ class PostgresDatabase:
                 subject,
                 "install it on the server: it is in the package postgresql-contrib, or in one of its own",
             )
-        if state == "0A000" and "cached plan" in text:
-            # Another program changed the columns. A new connection has no plan of before, and neither has this one after
-            # a rollback.
-            return ConnectionLost(subject, f"try again; {_NOT_STORED}")
         if state in ("40001", "40P01"):
             return RowConflict(subject, f"try again; {_NOT_STORED}")
         if state == "25P03":  # this program was suspended within a transaction
