@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from hermes_core import HermesHome, MemoryManager, Session
 from hermes_core.cli import main
 from hermes_core.config import set_value
+from tests.outbox_of import ON_POSTGRES
 
 Hermes = Callable[..., Result]
 
@@ -64,9 +65,7 @@ def hermes(hermes_home: HermesHome) -> Hermes:
     return run
 
 
-@pytest.fixture(
-    params=[pytest.param("sqlite", marks=pytest.mark.sqlite_only("notes in files")), "postgresql"]
-)
+@pytest.fixture(params=["postgresql"] if ON_POSTGRES else ["sqlite", "postgresql"])
 def engine(hermes_home: HermesHome, request: pytest.FixtureRequest) -> str:
     """The engine of the home: files, or a server, which then has the notes as well."""
     if request.param == "postgresql":

@@ -253,7 +253,7 @@ def test_verify_checks_what_is_recorded_of_the_part(hermes: Hermes, used: Hermes
     assert "create of skills/work/home-skill/SKILL.md" in hermes("verify", code=1).stderr
 
 
-@pytest.mark.sqlite_only("a move names both engines itself")
+@pytest.mark.names_engines("a move between engines")
 def test_a_move_to_a_server_leaves_the_part_and_names_it(
     hermes: Hermes,
     used: HermesHome,

@@ -15,7 +15,7 @@ from hermes_core.health.storage import storage_status
 from hermes_core.home import HermesHome
 from hermes_core.packages import install_remedy
 
-pytestmark = pytest.mark.sqlite_only("names a server itself")
+pytestmark = pytest.mark.names_engines("names a server itself")
 
 URL = "postgresql://agent@127.0.0.1:9/hermes"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,8 +37,9 @@ def scan(text: str) -> Found | None:
 
 MakeStore = Callable[..., Notes]
 
-# Files whose tests run on both engines. The others kill processes with a file, or need no store.
+# Files whose tests take a store of these fixtures.
 ON_BOTH_ENGINES = {
+    "test_crashes",
     "test_hand_edits",
     "test_hooks",
     "test_pins",
@@ -57,7 +57,7 @@ ON_BOTH_ENGINES = {
 }
 
 # Of these, the ones that `make test` runs on SQLite only; `make test-engines` runs all on both.
-ONLY_WITH_ENGINES = {"test_split_threats", "test_tool"}
+ONLY_WITH_ENGINES = {"test_crashes", "test_split_threats", "test_tool"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -68,12 +68,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("engine", ["postgresql"], indirect=True)
     elif name not in ONLY_WITH_ENGINES:
         metafunc.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.parent == Path(__file__).parent and item.path.stem not in ON_BOTH_ENGINES:
-            item.add_marker(pytest.mark.sqlite_only("kills of a process with a file, or no store at all"))
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from hermes_core import HermesHome
+from hermes_core.config import set_value
 from hermes_core.curated.document import join_entries
 from hermes_core.curated.store import Notes
+from hermes_core.storage.engine import Engine
 from tests.rounds import rounds
 
 MakeStore = Callable[..., Notes]
@@ -21,11 +23,12 @@ MakeStore = Callable[..., Notes]
 OPEN = """
 import os, signal, sys
 from pathlib import Path
+from hermes_core.config import load_config
 from hermes_core.curated.hooks import NoteHooks
 from hermes_core.curated.store import Notes
 from hermes_core.curated.stored import NoteSettings
 from hermes_core.home import HermesHome
-from hermes_core.sessions.session_store import SessionStore
+from hermes_core.sessions.home_store import open_sessions
 
 home = HermesHome(Path(sys.argv[1]))
 
@@ -34,7 +37,7 @@ def die(*_):
 
 def open_store(on_write=None):
     settings = NoteSettings(limits={"memory": 10**6, "user": 10**6, "project": 10**6})
-    database = SessionStore(home.state_db).database
+    database = open_sessions(home, load_config(home)).database
     return Notes(home, database, settings, NoteHooks(on_write=on_write), scan=lambda text: None)
 """
 
@@ -111,6 +114,14 @@ for number in range(1, 500):
         sys.exit(f"refused: {exc}")
     print(number, flush=True)
 """
+
+
+@pytest.fixture(autouse=True)
+def same_database(engine: Engine, hermes_home: HermesHome, request: pytest.FixtureRequest) -> None:
+    """Let the programs open the database of the test."""
+    if engine.shared:
+        set_value(hermes_home, "storage.url", request.getfixturevalue("postgres_url"))
+        set_value(hermes_home, "storage.schema", request.getfixturevalue("postgres_schema"))
 
 
 def start(code: str, home: HermesHome, *arguments: object) -> subprocess.Popen[str]:
@@ -235,6 +246,7 @@ def test_a_hand_edit_after_a_crash_is_joined_with_the_change_that_no_view_showed
     ]
 
 
+@pytest.mark.sqlite_only("a full disk under the file")
 @pytest.mark.skipif(sys.platform == "win32", reason="needs RLIMIT_FSIZE")
 @pytest.mark.parametrize("size", [2_000, 40_000, 150_000])
 def test_a_full_disk_leaves_the_file_whole(make_store: MakeStore, hermes_home: HermesHome, size: int) -> None:

@@ -17,6 +17,7 @@ from hermes_core.errors import ConfigError
 from hermes_core.health.doctor import examine
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading
+from tests.outbox_of import ON_POSTGRES
 
 FIELDS = [
     {"name": "name"},
@@ -26,9 +27,7 @@ FIELDS = [
 ]
 
 
-@pytest.fixture(
-    params=[pytest.param("sqlite", marks=pytest.mark.sqlite_only("notes in files")), "postgresql"]
-)
+@pytest.fixture(params=["postgresql"] if ON_POSTGRES else ["sqlite", "postgresql"])
 def memory(hermes_home: HermesHome, request: pytest.FixtureRequest) -> Iterator[Memory]:
     set_value(hermes_home, "memory.profile_fields", FIELDS)
     if request.param == "postgresql":

@@ -1,7 +1,7 @@
 """The suite on PostgreSQL: each home has a schema of its own on a server, in place of state.db.
 
-Tests with the marker `sqlite_only` are about files. They are skipped with their reason. At the end it says how many tests
-used the server, and how many are about files.
+Tests with the marker `sqlite_only` are about files, and those with `names_engines` use the same engines in each run. They
+are skipped with their reason. At the end it says how many tests used the server, and how many were skipped for which reason.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from tests.engine.plans import StatementLog, table_walks
 from tests.engine.sitecustomize import PREFIX, SERVER
 from tests.postgres_server import drop_schema
 
-MARKER = "sqlite_only"
-REASON = "SQLite only: "
+REASONS = {"sqlite_only": "SQLite only: ", "names_engines": "names its engines: "}
+"""How the reason of a skipped test begins, by the name of its marker."""
+
 USED = "schemas on PostgreSQL"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests that are about files."""
+    """Skip the tests that would say nothing more on PostgreSQL."""
     for item in items:
-        if marker := item.get_closest_marker(MARKER):
-            item.add_marker(pytest.mark.skip(reason=f"{REASON}{marker.args[0]}"))
+        for name, beginning in REASONS.items():
+            if marker := item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=f"{beginning}{marker.args[0]}"))
 
 
 class Schemas:
@@ -90,16 +92,18 @@ def dropped_schemas(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many tests used the server, and which are about files."""
+    """Say how many tests used the server, and how many were skipped for which reason."""
     stats = terminalreporter.stats
     ends = [report for kind in stats for report in stats[kind] if getattr(report, "when", "") == "teardown"]
     used = sum(any(name == USED for name, _ in report.user_properties) for report in ends)
-    reasons = Counter(
-        str(report.longrepr[2]).partition(REASON)[2]
-        for report in stats.get("skipped", ())
-        if isinstance(report.longrepr, tuple) and REASON in str(report.longrepr[2])
-    )
     terminalreporter.section("engines")
-    terminalreporter.line(f"{used} tests used PostgreSQL; {sum(reasons.values())} are for SQLite only:")
-    for reason, count in reasons.most_common():
-        terminalreporter.line(f"  {count:5} {reason}")
+    terminalreporter.line(f"{used} tests used PostgreSQL")
+    for beginning in REASONS.values():
+        reasons = Counter(
+            str(report.longrepr[2]).partition(beginning)[2]
+            for report in stats.get("skipped", ())
+            if isinstance(report.longrepr, tuple) and beginning in str(report.longrepr[2])
+        )
+        terminalreporter.line(f"{beginning}{reasons.total()}")
+        for reason, count in reasons.most_common():
+            terminalreporter.line(f"  {count:5} {reason}")

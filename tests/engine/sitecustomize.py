@@ -22,9 +22,6 @@ SERVER = "HERMES_TEST_SERVER"
 PREFIX = "HERMES_TEST_PREFIX"
 """Environment variable: how the names of all schemas begin."""
 
-NOTES = "HERMES_TEST_NOTES"
-"""Environment variable: "server" to have the notes of the homes on the server as well."""
-
 
 def schema_of(home: Path) -> str:
     """Return the name of the schema of a home."""
@@ -51,17 +48,6 @@ def put_homes_on_server(module: Any) -> None:
     module.load_config = load
 
 
-def leave_notes_in_files(module: Any) -> None:
-    """Let `Memory` leave the notes in files: many tests read and write these. Those of `curated` are for both engines."""
-    notes_database = module.notes_database
-
-    def database(config: Any, sessions: Any) -> Any:
-        ours = config.storage.schema.startswith(os.environ.get(PREFIX, " "))
-        return None if ours and os.environ.get(NOTES) != "server" else notes_database(config, sessions)
-
-    module.notes_database = database
-
-
 # What doctor finds about the server of the tests, which is fast and unsafe, and to which they connect as its superuser.
 UNSAFE_SERVER = {"fsync", "full_page_writes", "vacuum", "role"}
 
@@ -81,7 +67,6 @@ def pass_server(module: Any) -> None:
 
 CHANGES = {
     "hermes_core.config.file": put_homes_on_server,
-    "hermes_core.memory": leave_notes_in_files,
     "hermes_memory_postgresql.doctor": pass_server,
 }
 

@@ -1,9 +1,9 @@
 """Programs that are killed: `python -m tests.faults.killed` takes an order a line, and answers each.
 
 `{"prepare", "storage"}` makes a home. `{"home", "actors"}` lets programs work in it at the same time, each in a fork, on the
-steps of its own users. An actor is `{"seed", "users", "edits", "start", "count", "way", "at"}`; it dies at its n-th call of a
-kind: of a Python function in any of its threads, or of the file system below the home. `{"check", "actors"}` compares what a
-new process finds with what was acknowledged.
+steps of its own users. An actor is `{"seed", "users", "start", "count", "way", "at"}`; it dies at its n-th call of a kind: of
+a Python function in any of its threads, or of the file system below the home. `{"check", "actors", "by_hand", "last"}`
+compares what a new process finds with what was acknowledged, and with what the person wrote between the programs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,7 +40,7 @@ Order = dict[str, Any]
 
 def steps_of(actor: Actor) -> list[workload.Step]:
     """Return the steps of an actor."""
-    return plan(actor["seed"], STEPS, actor["users"], files=True, edits=actor["edits"])
+    return plan(actor["seed"], STEPS, actor["users"], files=True, edits=True)
 
 
 def die_at_function(number: int) -> Callable[[], int]:
@@ -111,16 +112,18 @@ def live(home: HermesHome, actors: Sequence[Actor]) -> dict[str, Any]:
     return {"actors": results}
 
 
-def compare(home: HermesHome, actors: Sequence[Actor], say: Say, *, last: bool) -> None:
+def compare(home: HermesHome, actors: Sequence[Actor], by_hand: list[str], say: Say, *, last: bool) -> None:
     """Say for each actor how many of its steps had an effect: all that were done, and perhaps that which was begun.
 
     Args:
+        by_hand: The entries that the person wrote between the programs.
         last: True to let the provider have all, and to look whether the stores are whole.
     """
     state, starts = read(home), []
+    assert state.by_hand == by_hand, f"{state.notes['']} and {state.by_hand}, by hand {by_hand}"
     for actor in actors:
         known = states(steps_of(actor))
-        there = state.of(actor["users"])
+        there = replace(state.of(actor["users"]), by_hand=[])
         choices = [
             number for number in (actor["begun"], actor["done"]) if known[number].of(actor["users"]) == there
         ]
@@ -150,7 +153,8 @@ def answer_to(order: Order) -> dict[str, Any]:
     if "home" in order:
         return live(HermesHome(Path(order["home"])), order["actors"])
     home = HermesHome(Path(order["check"]))
-    events, code = in_child(home.path, lambda say, _: compare(home, order["actors"], say, last=order["last"]))
+    actors, by_hand, last = order["actors"], order["by_hand"], order["last"]
+    events, code = in_child(home.path, lambda say, _: compare(home, actors, by_hand, say, last=last))
     return events[-1] if events else {"trouble": f"exit code {code}"}
 
 
@@ -161,7 +165,7 @@ def warm() -> None:
         os.environ["HERMES_HOME"] = str(home.path)
         make(home, {})
         program = Program(home)
-        steps = plan(0, 12, files=True, edits=True)
+        steps = plan(0, 30, files=True, edits=True)
         for step in steps:
             program.take(step)
         program.close()

@@ -1,25 +1,29 @@
 """Programs are killed with SIGKILL at any instant, on each engine: nothing acknowledged is lost, and each file of notes is right.
 
-They talk, change notes with the tool and by hand, undo, import and deliver to a provider, one alone or two at a time. An
-instant is the n-th call of a Python function, or of the file system: before it, after it, in the middle of a write, and at
-each sync and rename, between the commit of a note and its file for instance. `make chaos` makes 1,000 kills.
+They talk, change notes with the tool and by hand, change skills, undo, import and deliver to a provider, one alone or two at
+a time. An instant is the n-th call of a Python function, or of the file system: before it, after it, in the middle of a write,
+and at each sync and rename, between the commit of a note and its file for instance. After a kill, or before the next program,
+the person may edit MEMORY.md as it was left. `make chaos` makes 1,000 kills.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hermes_core import HermesHome
 from tests.chaos import faults
 from tests.chaos.conftest import Host, Record
+from tests.faults.killed import steps_of
+from tests.faults.workload import edit_by_hand
 from tests.postgres_server import drop_schema
 
 FULL = "CHAOS_KILLS" in os.environ
@@ -28,6 +32,9 @@ KILLS = int(os.environ.get("CHAOS_KILLS", "12")) // 2
 """Kills on each engine."""
 
 KILLS_PER_HOME = 40
+
+HOMES_AT_ONCE = 4
+"""Homes in which programs are killed at the same time: most of the time they wait for the leases of those that were killed."""
 
 STEPS_PER_LIFE = 2
 
@@ -54,17 +61,11 @@ class Programs(Host):
         done: list[dict[str, Any]] = self._ask(home=str(home), actors=actors)["actors"]
         return done
 
-    def check(self, home: Path, actors: list[dict[str, Any]], *, last: bool) -> list[int]:
+    def check(self, home: Path, actors: list[dict[str, Any]], by_hand: list[str], *, last: bool) -> list[int]:
         """Compare the home with what was acknowledged, and return how many steps of each actor had an effect."""
-        starts: list[int] = self._ask(check=str(home), actors=actors, last=last)["starts"]
+        answer = self._ask(check=str(home), actors=actors, by_hand=by_hand, last=last)
+        starts: list[int] = answer["starts"]
         return starts
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
-    programs = Programs(tmp_path_factory.mktemp("killed") / "errors", "tests.faults.killed")
-    yield programs
-    programs.stop()
 
 
 class Life:
@@ -73,12 +74,12 @@ class Life:
     def __init__(self, programs: Programs, home: Path, seed: int) -> None:
         self._programs, self._home = programs, home
         self._chance = random.Random(seed)
-        # Edits of the file are adopted where there is a file of the notes.
-        edits = (home / "memories" / "MEMORY.md").exists()
         self._actors: list[dict[str, Any]] = [
-            {"seed": 10 * seed + number, "users": users, "edits": edits, "start": 0, "count": STEPS_PER_LIFE}
+            {"seed": 10 * seed + number, "users": users, "start": 0, "count": STEPS_PER_LIFE}
             for number, users in enumerate(CASTS[seed % len(CASTS)])
         ]
+        self._by_hand: list[str] = []
+        self.edits = 0
         self._calls: dict[str, list[int]] = {}
 
     def kill(self) -> list[dict[str, Any]]:
@@ -101,8 +102,22 @@ class Life:
             [{"begun": actor["start"], "done": actor["start"]} for actor in self._actors], last=True
         )
 
+    def _edit(self, *next_steps: int) -> None:
+        """Let the person edit MEMORY.md, unless one of these steps takes back the newest change: it would be the edit."""
+        at_home = self._actors[0]
+        steps = steps_of(at_home)
+        if all((steps[number].kind, steps[number].user) != ("undo", "") for number in next_steps):
+            self.edits += 1
+            edit_by_hand(HermesHome(self._home), self._by_hand, self.edits, self._chance)
+
     def _go_on(self) -> list[dict[str, Any]]:
+        # Before a program starts, so that it may be killed while it adopts the edit.
+        if self._chance.random() < 1 / 3:
+            self._edit(self._actors[0]["start"])
         results = self._programs.live(self._home, self._actors)
+        # And before the next one looks at the file, which may lack the last change.
+        if self._chance.random() < 1 / 2:
+            self._edit(results[0]["begun"], results[0]["done"])
         results = [
             {"start": actor["start"], **result} for actor, result in zip(self._actors, results, strict=True)
         ]
@@ -111,49 +126,61 @@ class Life:
 
     def _compare(self, results: list[dict[str, Any]], *, last: bool) -> None:
         actors = [actor | result for actor, result in zip(self._actors, results, strict=True)]
-        starts = self._programs.check(self._home, actors, last=last)
+        starts = self._programs.check(self._home, actors, self._by_hand, last=last)
         for actor, start in zip(self._actors, starts, strict=True):
             actor["start"] = start
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def storage(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """The settings of the storage of a home; each use of "schema" is replaced by a name of its own."""
+    """The settings of the storage of a home; each home adds its number to the name of the schema."""
     if request.param == "sqlite":
         yield {}
         return
     url, schema = request.getfixturevalue("postgres_url"), f"killed_{uuid.uuid4().hex[:8]}"
     yield {"url": url, "schema": schema}
-    for number in itertools.count():
-        if number * KILLS_PER_HOME > KILLS:
-            break
+    for number, _ in enumerate(kills_by_home()):
         drop_schema(url, f"{schema}_{number}")
 
 
-@pytest.mark.shortened
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-def test_no_kill_loses_what_was_acknowledged(
-    programs: Programs, tmp_path: Path, record: Record, storage: dict[str, str]
-) -> None:
-    ways: Counter[str] = Counter()
-    acknowledged = 0
-    for number in itertools.count():
-        home = tmp_path / f"{number}" / "home"
-        home.parent.mkdir()
+def kills_by_home() -> list[int]:
+    """Return the number of kills in each home."""
+    full, rest = divmod(KILLS, KILLS_PER_HOME)
+    return [KILLS_PER_HOME] * full + [rest] * bool(rest)
+
+
+def kill_in_home(folder: Path, number: int, kills: int, storage: dict[str, str]) -> Counter[str]:
+    """Kill programs in a home of their own, and return what was done."""
+    counts: Counter[str] = Counter()
+    home = folder / f"{number}" / "home"
+    home.parent.mkdir()
+    programs = Programs(home.with_name("errors"), "tests.faults.killed")
+    try:
         settings = {
             name: f"{value}_{number}" if name == "schema" else value for name, value in storage.items()
         }
         programs.prepare(home, settings)
         life = Life(programs, home, number)
-        for _ in range(min(KILLS_PER_HOME, KILLS - ways.total())):
+        while counts["kills"] < kills:
             results = life.kill()
-            ways["kills"] += sum(result["killed"] for result in results)
-            acknowledged += sum(result["done"] - result["start"] for result in results)
+            counts["kills"] += sum(result["killed"] for result in results)
+            counts["acknowledged"] += sum(result["done"] - result["start"] for result in results)
         if FULL or not storage:  # on a server the leases of those who were killed have to end first
             life.end()
-        if ways.total() >= KILLS:
-            break
-    record(
-        f"kills: {'a server' if storage else 'files'}", kills=ways.total(), acknowledged=acknowledged, lost=0
-    )
+        counts["edits"] = life.edits
+    finally:
+        programs.stop()
+    return counts
+
+
+@pytest.mark.shortened
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_no_kill_loses_what_was_acknowledged(tmp_path: Path, record: Record, storage: dict[str, str]) -> None:
+    with ThreadPoolExecutor(HOMES_AT_ONCE) as pool:
+        homes = [
+            pool.submit(kill_in_home, tmp_path, number, kills, storage)
+            for number, kills in enumerate(kills_by_home())
+        ]
+    counts = sum((home.result() for home in homes), Counter[str]())
+    record(f"kills: {'a server' if storage else 'files'}", **counts, lost=0)

@@ -1,7 +1,8 @@
 """A day of an agent as steps, which a program takes one by one, and what a home must hold after each of them.
 
 Three people talk with one agent and have notes of their own: turns, notes that are added, replaced, removed and undone, turns
-that are undone, a home that is closed and opened again. A provider is told of all of it.
+that are undone, a home that is closed and opened again. A provider is told of all of it. The person at home also edits
+MEMORY.md by hand, imports conversations, and has skills.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import copy
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hermes_core import Conversation, HermesHome, Memory, open_memory
-from hermes_core.config import set_value
+from hermes_core.config import load_config, set_value
+from hermes_core.home import file_name_of
+from hermes_memory_agent.skills.store import SkillStore, open_skills
 from tests.e2e.conftest import FILER
 from tests.faults.notes_of import run
 
@@ -34,26 +38,36 @@ class Step:
 
     Attributes:
         kind: A turn or its undoing (rewind), a change of the notes (note, replace, remove, or an edit of the file by the person)
-            or its undoing (undo), an import of a conversation, or reopen.
+            or its undoing (undo), an import of a conversation, a change of a skill (create, patch, delete) or its undoing
+            (take back), or reopen.
         user: One of `USERS`.
         text: The new text.
         old: The text that is replaced or removed.
+        skill: The name of the skill.
     """
 
     kind: str
     user: str = ""
     text: str = ""
     old: str = ""
+    skill: str = ""
 
 
 @dataclass
 class State:
-    """Notes and turns by user, oldest first, and the imported conversations."""
+    """Notes and turns by user, oldest first, the imported conversations, and the texts of skills by their names.
+
+    Attributes:
+        by_hand: Entries that the person wrote into MEMORY.md between two programs, see `edit_by_hand`.
+    """
 
     notes: dict[str, list[str]] = field(default_factory=lambda: {user: [] for user in USERS})
     turns: dict[str, list[str]] = field(default_factory=lambda: {user: [] for user in USERS})
     imports: list[str] = field(default_factory=list)
+    skills: dict[str, str] = field(default_factory=dict)
+    by_hand: list[str] = field(default_factory=list)
     before: dict[str, list[str]] = field(default_factory=dict, compare=False)
+    skills_before: dict[str, str] = field(default_factory=dict, compare=False)
 
     def after(self, step: Step) -> State:
         """Return the state after a step."""
@@ -61,6 +75,8 @@ class State:
         notes, turns = state.notes.get(step.user, []), state.turns.get(step.user, [])
         if step.kind in CHANGES:
             state.before[step.user] = list(notes)
+        if step.kind in SKILL_CHANGES:
+            state.skills_before = dict(state.skills)
         match step.kind:
             case "turn":
                 turns.append(step.text)
@@ -76,18 +92,31 @@ class State:
                 notes.remove(step.old)
             case "undo":
                 notes[:] = state.before[step.user]
+            case "create" | "patch":
+                state.skills[step.skill] = step.text
+            case "delete":
+                del state.skills[step.skill]
+            case "take back":
+                state.skills = dict(state.skills_before)
         return state
 
     def of(self, users: Sequence[str]) -> State:
-        """Return the part of the state that belongs to some users. What is imported belongs to the person at home."""
+        """Return the part of the state that belongs to some users.
+
+        Imports, skills and entries by hand belong to the person at home.
+        """
+        at_home = "" in users
         return State(
             {user: self.notes[user] for user in users},
             {user: self.turns[user] for user in users},
-            self.imports if "" in users else [],
+            self.imports if at_home else [],
+            self.skills if at_home else {},
+            self.by_hand if at_home else [],
         )
 
 
 CHANGES = ("note", "replace", "remove", "edit")
+SKILL_CHANGES = ("create", "patch", "delete")
 
 
 def plan(
@@ -97,7 +126,7 @@ def plan(
 
     Args:
         files: True for imports of files too.
-        edits: True for edits of MEMORY.md by the person too.
+        edits: True for edits of MEMORY.md by the person too. They are lost if the power fails.
     """
     chance, state, steps = random.Random(seed), State(), list[Step]()
     while len(steps) < count:
@@ -115,10 +144,23 @@ def plan(
         if not user:
             options += [Step("edit", "", f"Edit {number} of the harbour")] * (3 * edits)
             options += [Step("import", "", f"import-{seed}-{number}")] * (2 * files)
+            options += skill_steps(state.skills, number, chance)
+            if steps and steps[-1].kind in SKILL_CHANGES:
+                options += [Step("take back")] * 2
         options += [Step("reopen")] * (number % 8 == 7)
         steps.append(chance.choice(options))
         state = state.after(steps[-1])
     return steps
+
+
+def skill_steps(skills: Mapping[str, str], number: int, chance: random.Random) -> list[Step]:
+    """Return steps that change a skill, to choose from."""
+    options = [Step("create", "", f"{number}. Look at the harbour.", skill=f"skill-{number}")]
+    if skills:
+        name = chance.choice(sorted(skills))
+        options += [Step("patch", "", f"{number}. Ask the harbour master.", skills[name], name)]
+        options += [Step("delete", skill=name)]
+    return options
 
 
 def states(steps: Sequence[Step]) -> list[State]:
@@ -176,6 +218,14 @@ class Program:
                 ]
                 path.write_text("\n".join(map(json.dumps, lines)))
                 command("import", str(path))
+            case "create":
+                self._skills().create(step.skill, "work", skill_text(step.skill, step.text))
+            case "patch":
+                self._skills().patch(step.skill, step.old, step.text)
+            case "delete":
+                self._skills().delete(step.skill)
+            case "take back":
+                command("skills", "undo")
             case "reopen":
                 self.close()
                 self._memory = open_fast(self._home)
@@ -187,17 +237,49 @@ class Program:
                 assert "warning" not in json.loads(answer.text), answer.text
 
     def _edit(self, text: str) -> None:
-        """Add an entry to MEMORY.md as an editor saves it: with blank lines and a last newline, in one rename."""
+        """Look at the notes, then add an entry to MEMORY.md in an editor."""
         shown = run("memory", "show", "--json")
         assert shown.exit_code == 0, shown.output
-        file, new = self._home.memory_md, self._home.path / "of-the-editor"
-        old = file.read_text().strip() if file.exists() else ""
-        new.write_text("\n\n§\n\n".join(filter(None, [old, text])) + "\n")
-        new.rename(file)
+        save(self._home.memory_md, [*entries_of(self._home.memory_md), text])
+
+    def _skills(self) -> SkillStore:
+        return open_skills(self._home, load_config(self._home), self._memory.sessions.database)
 
     def close(self) -> None:
         """Close the home."""
         self._memory.close()
+
+
+def save(file: Path, entries: Sequence[str]) -> None:
+    """Save entries as an editor does: with blank lines and a last newline, in one rename."""
+    new = file.parents[1] / "of-the-editor"
+    new.write_text("\n\n§\n\n".join(entries) + "\n")
+    file.parent.mkdir(exist_ok=True)
+    new.rename(file)
+
+
+def edit_by_hand(home: HermesHome, by_hand: list[str], number: int, chance: random.Random) -> None:
+    """Let the person add, change or remove an entry of theirs in MEMORY.md as it is now, and update the list of these.
+
+    No program looks at the file before: it may lack a change whose program was killed, or hold one that is not recorded.
+    """
+    entries, new = entries_of(home.memory_md), f"Hand {number} of the harbour"
+    old = chance.choice(by_hand) if by_hand else ""
+    match chance.choice(("add", "add", "change", "remove")) if old else "add":
+        case "add":
+            by_hand.append(new)
+            entries.append(new)
+        case "change":
+            by_hand[by_hand.index(old)] = entries[entries.index(old)] = new
+        case _:
+            by_hand.remove(old)
+            entries.remove(old)
+    save(home.memory_md, entries)
+
+
+def skill_text(name: str, body: str) -> str:
+    """Return the text of a skill."""
+    return f"---\nname: {name}\ndescription: Do {name} well.\n---\n{body}\n"
 
 
 def command(*words: str) -> None:
@@ -229,9 +311,13 @@ def read(home: HermesHome) -> State:
         assert shown.exit_code == 0, shown.output
         notes = json.loads(shown.stdout)["memory"]
         for note in notes:
-            by_person = note["entry"].startswith("Edit")
+            by_person = note["entry"].startswith(("Edit", "Hand"))
             assert note["origin"] == ("person" if by_person else "assistant"), note
-        state.notes[user] = [note["entry"] for note in notes]
+        entries = [note["entry"] for note in notes]
+        # What the person has saved stays in their form until the next change.
+        assert entries_of(view_of(home, user)) == entries, user
+        state.by_hand += [entry for entry in entries if entry.startswith("Hand")]
+        state.notes[user] = [entry for entry in entries if not entry.startswith("Hand")]
         messages = messages_of(name_of(user))
         state.turns[user] = [text for role, text in messages if role == "user"]
         assert messages == [message for one in state.turns[user] for message in turn_of(one)], messages
@@ -242,15 +328,21 @@ def read(home: HermesHome) -> State:
         # An import that was ended brings the rest when it is run again.
         assert messages == imported(name)[: len(messages)], messages
         state.imports = sorted(state.imports + [name] * (len(messages) == len(imported(name))))
-    if home.memory_md.exists() or "storage:" not in home.config_yaml.read_text():
-        file = home.memory_md.read_text() if home.memory_md.exists() else ""
-        # What the person has saved stays in their form until the next change.
-        assert split(file) == state.notes[""], file
+    for skill in json.loads(run("skills", "list", "--json").stdout):
+        text = json.loads(run("skills", "show", skill["name"], "--json").stdout)["text"]
+        state.skills[skill["name"]] = text.removesuffix("\n").rpartition("\n")[2]
+        assert text == skill_text(skill["name"], state.skills[skill["name"]])
     return state
 
 
-def split(text: str) -> list[str]:
-    """Return the entries of the text of a file."""
+def view_of(home: HermesHome, user: str) -> Path:
+    """Return the path of the MEMORY.md of a user."""
+    return home.memories / "users" / file_name_of(user) / "MEMORY.md" if user else home.memory_md
+
+
+def entries_of(file: Path) -> list[str]:
+    """Return the entries of a file; none if it does not exist."""
+    text = file.read_text() if file.exists() else ""
     return [entry.strip() for entry in text.split("§") if entry.strip()]
 
 

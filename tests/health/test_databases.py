@@ -18,7 +18,7 @@ from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.sqlite import Database
 from tests.storage.notes import posix
 
-pytestmark = pytest.mark.sqlite_only("the files of the databases")
+pytestmark = pytest.mark.sqlite_only("a damaged or missing file")
 
 
 def look(home: HermesHome) -> dict[str, Finding]:

@@ -11,7 +11,7 @@ from tests.outbox_of import ON_POSTGRES
 
 OpenStore = Callable[..., SessionStore]
 
-# Files whose tests run on both engines. The other files are about the file of SQLite, or about one engine's plans.
+# Files whose tests take a store of these fixtures.
 ON_BOTH_ENGINES = {
     "test_commands",
     "test_db",
@@ -29,10 +29,16 @@ ON_BOTH_ENGINES = {
 
 # Their tests that are about the file of SQLite.
 OF_THE_FILE = {
-    "test_a_store_whose_transaction_was_undone_is_not_said_to_have_lost_something",
     "test_the_file_is_private_and_a_reader_can_search_it",
     "test_damage_inside_the_file_is_said_and_not_passed_over",
     "test_a_backup_holds_everything",
+}
+
+# Files whose tests are about one engine, and why.
+OF_SQLITE = {
+    "test_index": "the index of SQLite",
+    "test_readable_rows": "a damaged or missing file",
+    "test_repair": "a damaged or missing file",
 }
 
 # Of both, the ones that `make test` runs on both engines; `make test-engines` runs all.
@@ -51,10 +57,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        name = item.path.stem
-        about_file = name not in ON_BOTH_ENGINES or getattr(item, "originalname", "") in OF_THE_FILE
-        if item.path.parent == Path(__file__).parent and about_file:
-            item.add_marker(pytest.mark.sqlite_only("the file of the sessions"))
+        reason = OF_SQLITE.get(item.path.stem, "")
+        if getattr(item, "originalname", "") in OF_THE_FILE:
+            reason = "the file of the sessions"
+        if reason and item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.sqlite_only(reason))
 
 
 @pytest.fixture

@@ -16,15 +16,17 @@ import pytest
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.sessions.maintenance import repair
 from hermes_core.sessions.session_store import SessionStore
+from hermes_memory_postgresql.engine import PostgresEngine
+from tests.outbox_of import ON_POSTGRES
 from tests.rounds import rounds
+
+ROOT = Path(__file__).parents[2]
 
 WRITER = """
 import sys
-from pathlib import Path
-from hermes_core.sessions.session_store import SessionStore
+from tests.sessions.test_crash import open_at
 
-path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-db = SessionStore(path)
+db, name, count = open_at(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 db.create_session(name)
 print("ready", flush=True)
 for number in range(count):
@@ -37,20 +39,33 @@ for number in range(count):
 """
 
 
-def writer(path: Path, name: str, count: int) -> subprocess.Popen[str]:
+def open_at(place: str) -> SessionStore:
+    """Open a store: a file by its path, or a schema on a server by the address and the name, separated by a blank."""
+    url, _, schema = place.rpartition(" ")
+    return SessionStore(PostgresEngine(url, schema=schema) if url.startswith("postgresql") else Path(place))
+
+
+@pytest.fixture(params=["postgresql"] if ON_POSTGRES else ["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The place of the test's store on an engine, see `open_at`."""
+    if request.param == "sqlite":
+        return str(tmp_path / "state.db")
+    return f"{request.getfixturevalue('postgres_url')} {request.getfixturevalue('postgres_schema')}"
+
+
+def writer(place: str, name: str, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), name, str(count)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WRITER, place, name, str(count)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
 
 
 @pytest.mark.shortened
 @pytest.mark.slow
-def test_killed_at_any_moment_no_acknowledged_turn_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "state.db"
+def test_killed_at_any_moment_no_acknowledged_turn_is_lost(place: str) -> None:
     chance = random.Random(3)
     for life in range(rounds(25)):
         name = f"life{life}"
-        child = writer(path, name, 100_000)
+        child = writer(place, name, 100_000)
         assert child.stdout is not None
         lines = [child.stdout.readline() for _ in range(chance.randrange(1, 30))]
         os.kill(child.pid, signal.SIGKILL)
@@ -59,7 +74,7 @@ def test_killed_at_any_moment_no_acknowledged_turn_is_lost(tmp_path: Path) -> No
         child.stdout.close()
         acknowledged = [line for line in lines if line.endswith("\n") and line != "ready\n"]
 
-        db = SessionStore(path)
+        db = open_at(place)
         turns = [completed.turn for completed in db.turns.complete(session_id=name)]
         assert len(acknowledged) <= len(turns) <= len(acknowledged) + 1
         assert all(len(turn.messages) == 2 for turn in turns)
@@ -73,15 +88,14 @@ def test_killed_at_any_moment_no_acknowledged_turn_is_lost(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_two_processes_write_one_store_and_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "state.db"
-    children = [writer(path, name, 120) for name in ("left", "right")]
+def test_two_processes_write_one_store_and_lose_nothing(place: str) -> None:
+    children = [writer(place, name, 120) for name in ("left", "right")]
     for child in children:
         out, _ = child.communicate()
         assert child.returncode == 0
         assert len(out.splitlines()) == 121
 
-    db = SessionStore(path)
+    db = open_at(place)
     assert sorted(c.turn.id for c in db.turns.complete()) == sorted(
         f"{name}-{number}" for name in ("left", "right") for number in range(120)
     )
@@ -91,10 +105,11 @@ def test_two_processes_write_one_store_and_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.shortened
 @pytest.mark.slow
+@pytest.mark.sqlite_only("kills of a process with a file")
 def test_killed_while_the_file_is_made_it_opens_again(tmp_path: Path) -> None:
     for life in range(rounds(10)):
         path = tmp_path / f"{life}" / "state.db"
-        child = writer(path, "s", 1)
+        child = writer(str(path), "s", 1)
         while not path.exists() and child.poll() is None:
             pass
         child.kill()
@@ -122,6 +137,7 @@ while True:
 
 @pytest.mark.shortened
 @pytest.mark.slow
+@pytest.mark.sqlite_only("kills of a process with a file")
 @pytest.mark.parametrize("work", ["rebuild", "vacuum"])
 def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: str) -> None:
     path, chance = tmp_path / "state.db", random.Random(5)
@@ -168,6 +184,7 @@ while True:
 
 @pytest.mark.shortened
 @pytest.mark.slow
+@pytest.mark.sqlite_only("kills of a process with a file")
 def test_killed_while_it_is_repaired_nothing_is_lost(tmp_path: Path) -> None:
     path, chance = tmp_path / "state.db", random.Random(6)
     db = SessionStore(path)
@@ -205,6 +222,7 @@ repair(Path(sys.argv[1]))
 """
 
 
+@pytest.mark.sqlite_only("kills of a process with a file")
 def test_a_repair_killed_in_its_last_step_is_finished_by_the_next_before_anyone_writes(
     tmp_path: Path,
 ) -> None:
@@ -239,6 +257,7 @@ SessionStore(Path(sys.argv[1])).counts()
 
 @pytest.mark.shortened
 @pytest.mark.slow
+@pytest.mark.sqlite_only("kills of a process with a file")
 def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(tmp_path: Path) -> None:
     path, chance = tmp_path / "state.db", random.Random(8)
     db = SessionStore(path)
@@ -262,6 +281,7 @@ def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(
         db.close()
 
 
+@pytest.mark.sqlite_only("kills of a process with a file")
 @pytest.mark.skipif(os.name == "nt", reason="an open file can't be moved there")
 @pytest.mark.parametrize("fate", ["moved", "replaced"])
 def test_a_store_that_is_no_longer_in_its_place_takes_nothing_and_says_so(tmp_path: Path, fate: str) -> None:

@@ -91,7 +91,6 @@ def test_an_index_that_lost_something_is_found_out_and_made_anew(db: SessionStor
     again.close()
 
 
-@pytest.mark.sqlite_only("an index beside the messages")
 def test_a_text_that_was_changed_behind_the_index_is_found_out(db: SessionStore) -> None:
     for text in ("the kumquat tree", "部署 done", "pomelo"):
         last = db.append_message("s1", "user", text, tool_calls=[{"path": text}], tool_name="run")
@@ -103,7 +102,6 @@ def test_a_text_that_was_changed_behind_the_index_is_found_out(db: SessionStore)
     assert db.check() == []
 
 
-@pytest.mark.sqlite_only("an index beside the messages")
 def test_terms_that_a_hidden_message_left_are_not_found(db: SessionStore) -> None:
     db.append_message("s1", "user", "the kumquat tree")
     hidden = db.append_message("s1", "user", "a kumquat that was undone")

@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -57,7 +56,6 @@ def test_a_conversation_that_is_twice_in_a_file_comes_in_once(
     assert stored(hermes_home, tmp_path, first, later, jsonl=False) == said(later[1:])
 
 
-@pytest.mark.sqlite_only("a hundred homes in one test")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
 @given(
     talks=TALKS,

@@ -17,7 +17,7 @@ from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_memory_postgresql.postgres import PostgresDatabase
 
-pytestmark = pytest.mark.sqlite_only("names the server itself")
+pytestmark = pytest.mark.names_engines("machines on one server")
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -28,7 +28,7 @@ from hermes_memory_postgresql import postgres
 from hermes_memory_postgresql.doctor import examine_server
 from tests.postgres_server import PostgresServer
 
-pytestmark = pytest.mark.sqlite_only("what names a server itself")
+pytestmark = pytest.mark.names_engines("faults of a server of its own")
 
 Admin = Callable[..., None]
 

@@ -1,9 +1,8 @@
-"""What only the store on PostgreSQL has: plans, round trips, many writers, and the same statements as on SQLite."""
+"""What only the store on PostgreSQL has: round trips, many writers, and the same statements as on SQLite."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sqlite3
 import threading
@@ -23,15 +22,16 @@ from hermes_core.sessions import lineage
 from hermes_core.sessions.daily_usage import daily_usage
 from hermes_core.sessions.maintenance import idle_sessions
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore
-from hermes_core.sessions.owners import give_to_home, stored_users
+from hermes_core.sessions.owners import give_to_home
 from hermes_core.sessions.records import StoredOpenTurn
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.transfer import import_session, session_document
-from hermes_core.sessions.turn_records import TurnRecord, list_turns, record_statements, turn_record
+from hermes_core.sessions.turn_records import TurnRecord, record_statements, turn_record
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.postgres import PostgresDatabase, psycopg_sql
 from tests.manager.conftest import until
-from tests.postgres_server import PostgresServer, columns_of, drop_schema
+from tests.postgres_server import PostgresServer, columns_of
+from tests.sessions.calls import CALLS, turn
 
 OpenStore = Callable[[], SessionStore]
 
@@ -68,15 +68,6 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(psycopg.Cursor, "execute", note)
     monkeypatch.setattr(PostgresDatabase, "send", note_pipeline)
     return sent
-
-
-def turn(number: int = 0) -> list[dict[str, Any]]:
-    return [
-        {"role": "user", "content": f"Where do kumquats grow? {number}"},
-        {"role": "assistant", "content": "In Ghana.", "tool_calls": [{"id": "1", "function": {"name": "x"}}]},
-        {"role": "tool", "content": "a page", "tool_call_id": "1"},
-        {"role": "assistant", "content": "In the south of China."},
-    ]
 
 
 # ------------------------------------------------------------------ round trips
@@ -303,120 +294,6 @@ def test_each_owner_has_numbers_of_their_own_for_messages(open_store: OpenStore)
     assert rows == [("", n, 0) for n in range(1, 9)] + [("bob", n, 0) for n in range(1, 5)]
 
 
-# ------------------------------------------------------------------ plans
-
-QUESTIONS: dict[str, Callable[[SessionStore], object]] = {
-    "append": lambda db: db.append_message("s1", "user", "kumquat", ref="r"),
-    "turn": lambda db: db.append_turn("s1", turn(), "t-new", 1),
-    "known turn": lambda db: db.append_turn("s5", turn(), "t5", 1),
-    "session": lambda db: db.get_session("s1"),
-    "id": lambda db: lineage.id_for(db.database, "s1", "u1"),
-    "prefix": lambda db: db.find_session("s"),
-    "title": lambda db: db.find_session("Plan", title_only=True, user="u1"),
-    "next title": lambda db: db.meta.next_title("Plan", user="u1"),
-    "messages": lambda db: db.get_messages("s1", limit=3, offset=5),
-    "around": lambda db: db.past.around(5),
-    "last": lambda db: db.last_message_id("s1"),
-    "context": lambda db: db.turns.context("s1", "u1", lineage=True, origin=True, recent=6),
-    "turns": lambda db: db.turns.last_number("s1"),
-    "turn's messages": lambda db: db.turns.messages("t5"),
-    "conversation": lambda db: db.turns.conversation("t5"),
-    "rewind": lambda db: db.rewind("s1", db.last_message_id("s1") or 0),
-    "users": lambda db: stored_users(db.database, limit=1),
-    "give to home": lambda db: give_to_home(db, "u2"),
-    "tip": lambda db: db.compression_tip("s1"),
-    "family": lambda db: db.lineage("s1"),
-    "listed": lambda db: db.list_sessions(limit=3),
-    "listed of a user": lambda db: db.list_sessions(limit=3, user="u1"),
-    "delete": lambda db: db.delete_session("s3"),
-    "marks": lambda db: db.meta.marked("pinned"),
-    "archived": lambda db: db.list_sessions(archived=True),
-    "listed of sources": lambda db: db.list_sessions(limit=3, user="u1", exclude_sources=("x1",)),
-    "usage": lambda db: db.meta.add_usage("s1", input_tokens=5),
-    "usage of days": lambda db: daily_usage(db.database),
-    "records": lambda db: list_turns(db, user="u1"),
-    "record": lambda db: turn_record(db, "t5"),
-    "sources": lambda db: lineage.stored_sources(db.database),
-    "open turns": lambda db: OpenTurnStore(db).open_in("s1"),
-    "outbox": lambda db: Outbox(db.database).put("fake", NewRow("sync_turn", "t", "s1", "{}")),
-    "outbox of a session": lambda db: Outbox(db.database).drop_session("s1"),
-    "next row": lambda db: Outbox(db.database).next("fake"),
-}
-
-
-@pytest.fixture(scope="module")
-def filled(postgres_url: str) -> Iterator[SessionStore]:
-    """A store with so many rows that the planner prefers an index wherever there is one."""
-    schema = "test_plans"
-    drop_schema(postgres_url, schema)
-    with contextlib.closing(SessionStore(PostgresEngine(postgres_url, schema=schema))) as db:
-        outbox = Outbox(db.database)
-        with db.transaction():
-            for number in range(400):
-                name = f"s{number}"
-                db.create_session(name, user=f"u{number % 50}", title=f"Plan {number}", source=f"x{number}")
-                db.append_turn(name, turn(number), f"t{number}", 1)
-                outbox.put("fake", NewRow("sync_turn", f"t{number}", name, "{}"))
-        db.database.execute("ANALYZE")
-        yield db
-    drop_schema(postgres_url, schema)
-
-
-def walks(plan: dict[str, Any]) -> Iterator[str]:
-    """The tables that a plan reads from the first row to the last."""
-    if plan["Node Type"] == "Seq Scan":
-        yield plan["Relation Name"]
-    for part in plan.get("Plans", ()):
-        yield from walks(part)
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_no_statement_walks_through_a_table(
-    filled: SessionStore, monkeypatch: pytest.MonkeyPatch, question: str
-) -> None:
-    asked: list[tuple[str, Any]] = []
-    database = filled.database
-    assert isinstance(database, PostgresDatabase)
-    execute = psycopg.Cursor.execute
-
-    def note(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
-        asked.append((str(query), params))
-        return execute(self, query, params, **options)
-
-    monkeypatch.setattr(psycopg.Cursor, "execute", note)
-    monkeypatch.setattr(database, "execute", lambda sql, parameters=(): explain_later(sql, parameters))
-
-    def explain_later(sql: str, parameters: Any) -> Any:
-        asked.append((psycopg_sql(sql), parameters))
-        return PostgresDatabase.execute(database, sql, parameters)
-
-    class Undone(Exception):
-        pass
-
-    def ask() -> None:
-        with database.transaction():
-            QUESTIONS[question](filled)
-            raise Undone
-
-    with pytest.raises(Undone):
-        ask()
-    monkeypatch.undo()
-    seen = [(sql, values) for sql, values in asked if re.match(r"\s*(SELECT|WITH|UPDATE|DELETE|INSERT)", sql)]
-    assert seen
-    options: dict[str, Any] = {"autocommit": True, "cursor_factory": psycopg.ClientCursor}
-    with contextlib.closing(psycopg.connect(**database._conninfo, **options)) as raw:
-        raw.execute("SET search_path = test_plans")
-        raw.execute(
-            "SET enable_seqscan = off"
-        )  # then only a statement without an index walks through a table
-        for sql, values in seen:
-            text = raw.cursor().mogrify(sql, values)
-            (plan,) = raw.execute(f"EXPLAIN (FORMAT JSON) {text}").fetchone() or ((),)  # type: ignore[arg-type]
-            walked = set(walks(plan[0]["Plan"]))
-            # The view of the totals reads all lines: one for each session that waits.
-            assert walked <= {"outbox_lines"}, (sql, json.dumps(plan))
-
-
 # ------------------------------------------------------------------ the same statements as on SQLite
 
 
@@ -498,7 +375,7 @@ def use_everything(db: SessionStore) -> None:
     record = record_statements("t1", "ann", 1_795_000_000.0, TurnRecord())
     db.append_turn("s1", turn(), "t1", 1, reopen=True, further=record)
     db.append_message("s1", "user", "tea", ref="r")
-    for call in (*QUESTIONS.values(),):
+    for call in CALLS.values():
         with contextlib.suppress(SessionError):
             call(db)
     db.create_session("s1", title="Plan", user="ann", identity={"user_id": "ann"})

@@ -108,7 +108,7 @@ def test_no_database_file_is_made_beside_the_server(open_machine: OpenMachine) -
     assert not [path.name for path in memory.home.path.glob("outbox.db*")]
 
 
-@pytest.mark.sqlite_only("a home with files beside the server")
+@pytest.mark.names_engines("machines on one server")
 def test_a_file_from_before_is_not_read_and_may_be_moved_away(
     open_machine: OpenMachine, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,7 +371,7 @@ class Shelf(MemoryProvider):
         pass
 
 
-@pytest.mark.sqlite_only("a home with files beside the server")
+@pytest.mark.names_engines("machines on one server")
 def test_a_provider_with_files_is_refused_unless_one_machine_has_it(open_machine: OpenMachine) -> None:
     refused = open_machine("one", provider=Shelf)
     assert any("keeps files on this machine" in problem for problem in refused.problems())

@@ -37,7 +37,7 @@ from hermes_memory_postgresql.storage_move import StorageMove
 from hermes_memory_postgresql.store_copy import TABLE_NAMES, TABLES, StoreDigest, digest_store
 from tests.postgres_server import columns_of
 
-pytestmark = pytest.mark.sqlite_only("moves name both engines themselves")
+pytestmark = pytest.mark.names_engines("a move between engines")
 
 Run = Callable[..., Result]
 

@@ -24,7 +24,7 @@ from hermes_memory_postgresql.storage_move import StorageMove
 from plugins.postgresql.tests.test_storage_move import Run, fill, move, notes_of, opened, run, url
 from tests.postgres_server import PostgresServer, drop_schema
 
-pytestmark = pytest.mark.sqlite_only("moves name both engines themselves")
+pytestmark = pytest.mark.names_engines("a move between engines")
 
 __all__ = ["run", "url"]  # fixtures
 
