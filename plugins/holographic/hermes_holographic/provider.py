@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import sqlite3
 import time
 import uuid
 from collections import OrderedDict
@@ -370,11 +369,7 @@ def _update(
     if content is None and category is None and tags is None and not trust_delta:
         raise ToolInputInvalid("nothing to update", "send content, tags, category or trust_delta")
     text = None if content is None else _fact_text(content)
-    try:
-        done = store.update(fact_id, content=text, tags=tags, category=category, trust_delta=trust_delta)
-    except sqlite3.IntegrityError:
-        other = store.find(text or "")
-        raise ToolInputInvalid(f"fact {other} says that already", f"remove fact {fact_id} instead") from None
+    done = store.update(fact_id, content=text, tags=tags, category=category, trust_delta=trust_delta)
     return {"updated": done}
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from hermes_core.contract.values import MemoryRecord
 from hermes_core.errors import BackendRefused
-from hermes_core.kit import Database, clip, pack_record, storable, unpack_record
+from hermes_core.kit import Database, ToolInputInvalid, clip, pack_record, storable, unpack_record
 from hermes_core.recall import dense_runs, grams, hebrew_forms, index_text, words
 from hermes_holographic import hrr
 from hermes_holographic.entities import EntityIndex, gram_token, in_parts, indexed, marks, put_slots
@@ -136,13 +136,16 @@ class FactStore:
         """Change some parts of a fact, and return whether there is one. New text replaces entities, slots
         and vectors.
 
-        Raises `sqlite3.IntegrityError` if another fact has this content already.
+        Raises `ToolInputInvalid` if another fact has this content already.
         """
         with self.db.transaction() as tx:
             old = self.get(fact_id)
             if old is None:
                 return False
             text = storable(content or old["content"])
+            other = self.find(text)
+            if other not in (None, fact_id):
+                raise ToolInputInvalid(f"fact {other} says that already", f"remove fact {fact_id} instead")
             words = storable(old["tags"] if tags is None else tags)
             now = self.clock()
             tx.execute(
