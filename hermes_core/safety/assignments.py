@@ -55,10 +55,10 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 # ------------------------------------------------------------------ names
 
-_KEY_OF = ("access", "private", "account", "master", "encryption", "signing", "license", "api")
+_KEY_OF = ("access", "auth", "private", "account", "master", "encryption", "signing", "license", "api")
 _PASS = (  # DB_PASS and smtp_pass, but no first_pass
-    r"(?-i:(?<=[A-Z0-9]_PASS))|(?<=db_pass)|(?<=(?:sql|ftp|ssh|vpn)_pass)|(?<=(?:admin|redis|login|proxy)_pass)"
-    r"|(?<=(?:user|smtp|mail|imap|http|wifi|root|auth)_pass)"
+    r"(?-i:(?<=[A-Z0-9]_PASS))|(?<=db[._-]pass)|(?<=(?:sql|ftp|ssh|vpn)[._-]pass)"
+    r"|(?<=(?:admin|redis|login|proxy)[._-]pass)|(?<=(?:user|smtp|mail|imap|http|wifi|root|auth)[._-]pass)"
 )
 NAME = (
     rf"pass(?:wor[dt]|wd|phrase|code|{_PASS})|pwd|secret(?:[ _-]?(?:access[ _-]?)?key(?:_base)?)?|client[ _-]?secret|"
@@ -113,7 +113,7 @@ _NO_SECRET_KEY = (
 # Not "tokenizer" or "passing". Searching the first word before its pattern takes a tenth of the time of one pattern for all.
 _WHOLE = {
     "key": r"keys?(?![a-z])",
-    "pass": r"(?:pass(?:wor[dt]|wd|phrase|code)|(?<=_)pass)s?(?![a-z])",
+    "pass": r"(?:pass(?:wor[dt]|wd|phrase|code)|(?<=[._-])pass)s?(?![a-z])",
     "token": r"tokens?(?![a-z])",
     "secret": r"secrets?(?![a-z])",
     "pwd": r"pwds?(?![a-z])",
@@ -198,7 +198,7 @@ _VALUE = (
     rf"|{UNSEEN}{NO_SECRET}(?P<bare>[^\s\"'`,;&)\]}}]{{6,}}))"
 )
 # a backslash: JSON in a text of JSON; **: Markdown
-_SIGN = r"\\{0,3}[\"'*`]{0,3}\s{0,4}(?:=>|:=|==?|[:：＝])\*{0,2}\s{0,4}\\{0,3}"
+_SIGN = r"\\{0,3}[\"'*`]{0,3}\s{0,4}(?:=>|:=|==?|[:：＝])\*{0,2}\s{0,4}(?:[bu](?=[\"']))?\\{0,3}"
 _GAP = (
     r"(?:\s{1,3}(?:for|of|on|in|at|to|there|here|I|we|you)(?:\s{1,3}(?:[\w@'’()/-]|\.(?=\w)){1,40}){0,5}?)?"
 )

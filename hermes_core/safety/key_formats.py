@@ -24,7 +24,7 @@ LONG_WORD = r"\S{15,}"
 
 _PRIVATE_KEY = "PRIVATE KEY"
 
-_RANDOM_RUN = r"(?<![\w-])(?=[A-Za-z_-]{0,40}\d)[\w-]{20}"
+_RANDOM_RUN = r"(?a)(?<![\w-])(?=[A-Za-z_-]{0,40}\d)[\w-]{20}"
 """Matches where a key without a mark of its own may stand: twenty characters of one word, with a digit."""
 
 _SHAPELESS_KEY = r"(?<![\w./@#+-])[A-Za-z0-9][\w-]{19,}={0,2}(?![\w/:@-]|\.\w)"
@@ -32,6 +32,12 @@ _SERVICE = (
     r"(?i)(?<![^\W_])(?P<service>[a-z0-9]{3,20})[\"'`*]{0,2}(?:[ _-](?:api|auth|access|app|secret|private|key|token|pat|account)){0,3}"
     r"[\"'`*]{0,2}(?:\s?[:=]|\sis|,)?\s{0,2}[\"'`]{0,2}\Z"
 )
+START = (
+    r"(?:\b|(?<=\\[abefnrtv0])|(?<=\\x[0-9a-fA-F]{2})|(?<=\\u[0-9a-fA-F]{4})|(?<=%[0-9a-fA-F]{2})"
+    r"|(?<=[\[;]\dm)|(?<=[\[;]\d\dm))"
+)
+"""Beginning of a word, also behind an escape of JSON, of a URL or of a terminal: `\\nsk-...`, `%20sk-...`."""
+
 _BEFORE = 80
 """Characters before a key in which the name of its service is searched."""
 
@@ -49,9 +55,17 @@ def key_formats() -> tuple[KeyFormat, ...]:
     """Return all formats, in the order in which they are tried."""
     rows = (line.split("\t") for line in _lines("key_formats.txt"))
     return tuple(
-        KeyFormat(kind, () if marks == "-" else tuple(marks.split(",")), pattern)
+        KeyFormat(kind, () if marks == "-" else tuple(marks.split(",")), _located(pattern))
         for kind, marks, pattern in rows
     )
+
+
+def _located(pattern: str) -> str:
+    """Return a pattern of the data with its beginning of a word spelt out, and letters outside of ASCII as no letters.
+
+    Texts without spaces between words, such as Chinese, write a key directly behind a word.
+    """
+    return "(?a)" + (START + pattern[2:] if pattern.startswith(r"\b") else pattern)
 
 
 @cache

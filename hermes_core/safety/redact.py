@@ -44,8 +44,8 @@ _URL_PASSWORD = (
     rf"(?<=://)((?:\[redacted:\w+\]|{UNSEEN}[^\s/:@]{{0,100}}):){UNSEEN}(?![$<{{])([^\s/]{{1,300}})(?=@)"
 )
 _URL_USER = rf"(?<=://){UNSEEN}(?=[\w-]{{0,200}}?[0-9])[\w-]{{20,200}}(?=@)"  # a token in place of a user
-_URL_TOKEN = rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-])?(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{6,}})"
-_URL_KEY = rf"(?i)([?&]key=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{16,}})"
+_URL_TOKEN = rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-]){{0,2}}(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{6,}})"
+_URL_KEY = rf"(?i)([?&#](?:key|code|jwt|session)=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{16,}})"
 _PASSES = 8
 """Largest number of passes: one more pass finds a secret directly behind another; the bound keeps the time linear."""
 

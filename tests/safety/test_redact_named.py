@@ -62,6 +62,12 @@ COMMANDS = [
 ]
 FILES = [
     "export DB_PASS=⟦hunter⟧",
+    "spring.datasource.password=⟦hunter⟧",
+    "db.pass=⟦hunter2x⟧\nsmtp-pass: ⟦hunter2x⟧",
+    "app.auth-key: ⟦abc123def456⟧",
+    "{'sessionToken': b'⟦abc123def⟧'}",
+    "https://x.example/?X-Amz-Signature=⟦0123456789abcdef⟧&X-Amz-Security-Token=⟦abc123def456⟧",
+    "https://x.example/cb?code=⟦4f0a9b8c7d6e5f4a3b2c⟧&state=1#jwt=⟦abc123def456ghi789⟧",
     "secret_key_base: ⟦0123456789abcdef0123456789abcdef⟧",
     "smtp_pass: ⟦hunter22⟧",
     '{"db_pass": "⟦hunter⟧"}',
