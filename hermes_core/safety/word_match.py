@@ -35,7 +35,16 @@ _NOTHING: Meanings = frozenset()
 _TOKEN = re.compile(r"\n|\$\(|[|<>&`]+|[;!?。！？।؟…]|[^\s\"'‘’“”`()|;<>&=,\[\]{}!?。！？।؟…、，：]+")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 _NOT = re.compile(r"(?<=\w)n['’]t\b")
-_BRACED = re.compile(r"\$\{(?:env:)?(\w+)\}?")
+# `${X}`, `$env:X`, `%X%` and `$(printenv X)` are `$X`; only names of secrets between `%`, which also encodes URLs.
+_VARIABLE = re.compile(
+    r"\$\{(?:env:)?(\w+)\}?|\$env:(\w+)|\$\((?:printenv|echo) \$?(\w+)\)"
+    r"|%(\w{0,40}(?:key|token|secret|passw|credential)\w{0,40})%"
+)
+# Programs that send what stands in their arguments, as curl does.
+_SENDER = re.compile(
+    r"\binvoke-(?:webrequest|restmethod)\b|\b(?:iwr|irm|aria2c)\b|\bhttp (?=(?:get|post|put|patch) )|\bfetch(?=\()"
+    r"|\b(?:ping|nslookup|dig|host)\b(?= (?:-\S{1,20} (?:\d+ )?){0,3}[\w.]{0,40}\$)"
+)
 _PART = re.compile(r"[^!-/:-@\[-^`{-~]+")  # no `\w`, since the vowel signs of Hindi are none
 _HOST = re.compile(r"(?:[\w+.-]+@)?((?:\d{1,3}\.){3}\d{1,3}|localhost|(?:[\w-]+\.)+(\w{2,8}))(?=[:/]|\Z)")
 _DOMAINS = frozenset(
@@ -64,6 +73,8 @@ _HOME = re.compile(
 )
 _OWN = re.compile(r"(?:/|\A)(?:\.hermes/(?:profiles/[^/]+/)?(?:\.env|auth\.json|credentials\w*)|\.env)\Z")
 _SECRET_VARIABLE = re.compile(r"key|token|secret|passw|credential|auth|_pat\b|api")
+# In the path or the host of an address, which other variables name too: `https://$API_HOST/`.
+_SECRET_IN_URL = re.compile(r"\$\w{0,40}?(?:key|token|secret|passwd|password|credential|_pat)s?(?!\w)")
 _UNSAFE_OPTIONS = (
     "--dangerously",
     "--yolo",
@@ -103,7 +114,9 @@ Chain = tuple[str, tuple[Link, ...]]
 
 def segments(text: str) -> tuple[list[Segment], list[Segment]]:
     """Return the sentences and the lines of `text`, which is lower case. Sentences lack fillers and operators."""
-    text = _BRACED.sub(r"$\1", _NOT.sub(" not", text))
+    text = _SENDER.sub(
+        "curl ", _VARIABLE.sub(lambda found: f"${found[found.lastindex or 0]}", _NOT.sub(" not", text))
+    )
     sentences: list[list[tuple[str, Meanings]]] = [[]]
     lines: list[list[tuple[str, Meanings]]] = [[]]
     before = ""
@@ -218,8 +231,11 @@ def _words(chunk: str, before: str) -> Iterator[tuple[str, Meanings]]:
         return
     kinds = _kinds(chunk.rstrip(".,:;"))
     if kinds:
-        # The key of an SSH login is named, not sent.
-        yield chunk, kinds - {"secret_file"} if before in ("-i", "identityfile") else kinds
+        if before in ("-i", "identityfile"):  # the key of an SSH login is named, not sent
+            kinds -= {"secret_file"}
+        elif before in ("echo", "printf") and "secret_variable" in kinds:
+            kinds |= {"secret_file"}  # it is written out, as a file by `cat`
+        yield chunk, kinds
         return
     for part in _PART.findall(chunk):
         yield part, _meanings(part.strip("_"))
@@ -275,7 +291,8 @@ def _kinds(chunk: str) -> Meanings:
     host = _HOST.match(chunk.partition("://")[2] if "://" in chunk else chunk)
     if "://" in chunk or (host and (host[2] is None or host[2] in _DOMAINS or "@" in chunk)):
         local = host is not None and any(host[1].endswith(name) for name in threat_words.INSTALLERS.split())
-        return frozenset({"url", "place", "source", "installer"} if local else {"url", "place", "source"})
+        kinds = {"url", "place", "source", "installer"} if local else {"url", "place", "source"}
+        return frozenset(kinds | {"secret_variable"} if _SECRET_IN_URL.search(chunk) else kinds)
     if chunk[:1] == "$" and "/" not in chunk:
         kinds |= {"variable", "source"} | ({"secret_variable"} if _SECRET_VARIABLE.search(chunk) else set())
     if "." in chunk or "/" in chunk or "\\" in chunk or chunk[:3] == "id_" or chunk == "authorized_keys":
