@@ -72,6 +72,7 @@ class _Import(Struct):
             # One for all files: it reads the beginnings of all stored sessions.
             self.copies = self.copies or CopyFinder(memory.sessions)
             self.done = self.done.plus(import_sessions(memory, whole, self.on_turn, self.copies))
+        skips.close()
         if self.several:
             self.skips.add(skips, str(file))
         else:

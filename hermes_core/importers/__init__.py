@@ -6,13 +6,24 @@ sessions, is recognised.
 """
 
 from hermes_core.importers.formats import is_known, read_file, stream_file
+from hermes_core.importers.forms import match_messages
+from hermes_core.importers.parts import (
+    NO_WORDS,
+    OF_PROGRAM,
+    Part,
+    read_chat_message,
+    read_content,
+    read_message,
+    read_parts,
+    tool_call,
+)
 from hermes_core.importers.stream import (
     JsonLine,
     expected,
     first_bytes,
+    in_time,
     json_digest,
     lines_at,
-    read_content,
     read_lines,
     read_list,
     read_object,
@@ -35,24 +46,32 @@ from hermes_core.importers.values import (
 )
 
 __all__ = [
+    "NO_WORDS",
+    "OF_PROGRAM",
     "ImportedMessage",
     "ImportedSession",
     "ImportedTurn",
     "JsonLine",
+    "Part",
     "Skip",
     "SkipLog",
     "StreamedSession",
     "expected",
     "find_files",
     "first_bytes",
+    "in_time",
     "is_known",
     "json_digest",
     "lines_at",
+    "match_messages",
+    "read_chat_message",
     "read_content",
     "read_file",
     "read_lines",
     "read_list",
+    "read_message",
     "read_object",
+    "read_parts",
     "read_records",
     "read_role",
     "read_text",
@@ -60,5 +79,6 @@ __all__ = [
     "read_values",
     "split_turns",
     "stream_file",
+    "tool_call",
     "whole_text",
 ]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from hermes_core.config import Config
 from hermes_core.contract.extensions import ImporterEntry
 from hermes_core.errors import ImportFailed
+from hermes_core.importers.parts import NO_WORDS
 from hermes_core.importers.stream import first_bytes, first_lines, read_values
 from hermes_core.importers.unpack import unpack
-from hermes_core.importers.values import ImportedSession, SkipLog, StreamedSession
+from hermes_core.importers.values import ImportedSession, ImportedTurn, SkipLog, StreamedSession, with_calls
 from hermes_core.loader.extensions import (
     Extensions,
     extension_remedy,
@@ -40,6 +43,9 @@ SQLITE_MAGIC = b"SQLite format 3\0"
 
 # The first line is not enough to detect a format: tools begin their files with records of their own.
 _INSPECTED_LINES = 20
+
+# Each is a whole conversation.
+_INSPECTED_ELEMENTS = 3
 
 
 def known_formats(extensions: Extensions) -> list[str]:
@@ -95,7 +101,9 @@ def stream_file(
                 # A fault in the file is the better reason.
                 next(read_values(plain), None)
                 raise ImportFailed(f"the format {entry.name!r} has one object a line", "name another format")
-            yield from _reader(entry, loaded)(plain, SkipLog() if skips is None else skips)
+            log = SkipLog() if skips is None else skips
+            for session, turns in _reader(entry, loaded)(plain, log):
+                yield session, _CountedTurns(turns, log, f"session {session.id}")
     except ImportFailed as exc:
         raise ImportFailed(f"{str(file)!r}: {exc.message}", exc.remedy) from exc
     except RecursionError:
@@ -122,6 +130,30 @@ def missing_formats(extensions: Extensions) -> str:
         for name, known in KNOWN_EXTENSIONS.items()
         if not extensions.importers.keys() >= set(known.formats)
     )
+
+
+class _CountedTurns:
+    """The turns of a session without blank messages; each result of a tool has its place and its name.
+
+    The account gets the parts of the turns as stored.
+    """
+
+    def __init__(self, turns: Iterable[ImportedTurn], skips: SkipLog, where: str) -> None:
+        self._turns, self._skips, self._where = turns, skips, where
+        self._counted = 0
+
+    def __iter__(self) -> Iterator[ImportedTurn]:
+        names: dict[str, str] = {}
+        for number, turn in enumerate(self._turns, 1):
+            messages = [m for m in with_calls(turn.messages, names) if m.content.strip() or m.tool_calls]
+            # The turns of a session may be iterated several times.
+            if number > self._counted:
+                self._counted = number
+                parts, all_parts = (sum(m.parts for m in given) for given in (messages, turn.messages))
+                self._skips.stored += parts
+                self._skips.note(NO_WORDS, self._where, all_parts - parts)
+            if messages:
+                yield replace(turn, messages=tuple(messages))
 
 
 class _RefusedFile(ImportFailed):
@@ -160,27 +192,31 @@ def _first_values(file: Path, head: bytes) -> list[Any]:
         return [line.value for line in lines]
     values = read_values(file)
     try:
-        return [next(values, None)]
+        found = [next(values, None)]
+        # A fault further on is met when the file is read.
+        with contextlib.suppress(ImportFailed):
+            found += islice(values, _INSPECTED_ELEMENTS - 1)
+        return found
     finally:
         # Else the file stays open for as long as anybody keeps an exception.
         values.close()
 
 
 def _find(file: Path, head: bytes, values: list[Any], extensions: Extensions) -> ImporterEntry | None:
-    """Return the importer with the highest score for the first value that any importer recognises."""
+    """Return the importer with the highest score for any of the values; of several, the first."""
     refusal: ImportFailed | None = None
+    best: tuple[int, ImporterEntry | None] = (0, None)
+    entries = [JSONL, *extensions.importers.values()]
     for value in values:
-        scores: list[tuple[int, ImporterEntry]] = []
-        for entry in (JSONL, *extensions.importers.values()):
+        for entry in list(entries):
             score = call_foreign(partial(_score, entry, file, head, value))
             if isinstance(score, ForeignError):
                 refusal = _refusal(entry, score)
-            else:
-                scores.append((score, entry))
-        # The first of several with the same score.
-        score, entry = max(scores, key=lambda scored: scored[0], default=(0, JSONL))
-        if score > 0:
-            return entry
+                entries.remove(entry)
+            elif score > best[0]:
+                best = score, entry
+    if best[1] is not None:
+        return best[1]
     if refusal is not None:
         raise refusal
     return None

@@ -5,18 +5,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import nan
 from pathlib import Path
 from typing import Any
 
+from hermes_core.importers.parts import read_chat_message
 from hermes_core.importers.stream import (
     JsonLine,
     expected,
+    in_time,
     json_digest,
     lines_at,
-    read_content,
     read_lines,
     read_object,
-    read_role,
     read_text,
     read_time,
 )
@@ -32,12 +33,13 @@ from hermes_core.importers.values import (
 
 @dataclass(slots=True)
 class _SessionIndex:
-    """The result of the first reading of a session: its first message and the places of its lines."""
+    """The result of the first reading of a session: its first message, and the places and times of its lines."""
 
     beginning: str
     started_at: float | None = None
     numbers: array[int] = field(default_factory=lambda: array("Q"))
     offsets: array[int] = field(default_factory=lambda: array("Q"))
+    times: array[float] = field(default_factory=lambda: array("d"))
 
 
 def score_jsonl(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (the arguments of every importer)
@@ -49,18 +51,19 @@ def read_jsonl(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
     """Yield sessions in the order in which they begin. Raises `ImportFailed` for a wrong line before it yields any."""
     sessions: dict[str, _SessionIndex] = {}
     titles: dict[str, str] = {}
-    for line in read_lines(path, SkipLog(strict=True)):
-        name, message = _message(line)
+    for line in read_lines(path, skips, strict=True):
+        name, messages = _messages(line, skips)
         titles[name] = titles.get(name) or read_text(line.value.get("title"), f"line {line.number}, title")
-        if message is None:
-            skips.note("instructions, and messages without a word", f"line {line.number}")
+        if not messages:
             continue
+        message = messages[0]
         # Two files may both call a session "1". Its first message tells them apart, and stays when the file grows.
         session = sessions.setdefault(name, _SessionIndex(json_digest([message.role, message.content])))
         if session.started_at is None:
             session.started_at = message.timestamp
         session.numbers.append(line.number)
         session.offsets.append(line.offset)
+        session.times.append(nan if message.timestamp is None else message.timestamp)
     for name, session in sessions.items():
         session_id = f"jsonl-{name}-{session.beginning}"
         head = ImportedSession(session_id, "jsonl", titles[name], session.started_at, minted=True)
@@ -78,28 +81,24 @@ class _Turns:
         return split_turns(self._messages())
 
     def _messages(self) -> Iterator[ImportedMessage]:
-        for line in lines_at(self.path, zip(self.index.numbers, self.index.offsets, strict=True)):
-            _, message = _message(line)
-            if message is not None:
-                yield message
+        index = self.index
+        places = zip(index.numbers, index.offsets, strict=True)
+        for line in lines_at(self.path, in_time(places, index.times)):
+            yield from _messages(line, SkipLog())[1]
 
 
-def _message(line: JsonLine) -> tuple[str, ImportedMessage | None]:
-    """Return the session that a line belongs to, and its message, None if the message is empty."""
+def _messages(line: JsonLine, skips: SkipLog) -> tuple[str, list[ImportedMessage]]:
+    """Return the session that a line belongs to, and the messages of the line."""
     where = f"line {line.number}"
     record = read_object(line.value, where)
     name = read_text(record.get("session"), f"{where}, session")
     if not name:
         raise expected(where, "a 'session' that says which conversation it belongs to", sorted(record))
-    role = read_role(record.get("role"), f"{where}, role")
-    content = read_content(record.get("content"), f"{where}, content")
-    if not role or not content.strip():
-        return name, None
-    return name, ImportedMessage(
-        role=role,
-        content=content,
-        speaker=read_text(record.get("speaker"), f"{where}, speaker"),
+    return name, read_chat_message(
+        record,
+        where,
+        skips,
         ref=read_text(record.get("ref"), f"{where}, ref"),
-        timestamp=read_time(record.get("timestamp"), f"{where}, timestamp"),
-        tool_name=read_text(record.get("name"), f"{where}, name") if role == "tool" else "",
+        at=read_time(record.get("timestamp"), f"{where}, timestamp"),
+        speaker=read_text(record.get("speaker"), f"{where}, speaker"),
     )

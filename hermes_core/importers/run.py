@@ -6,11 +6,12 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice, takewhile
+from itertools import chain, groupby, islice, repeat, takewhile
 from typing import Any
 
 from hermes_core.contract.values import Message, Session
 from hermes_core.importers.copies import CopyFinder
+from hermes_core.importers.forms import match_messages
 from hermes_core.importers.stream import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn, Skip, StreamedSession
 from hermes_core.memory import Memory
@@ -64,6 +65,10 @@ def import_sessions(
             identity: dict[str, Any] = {"platform": PLATFORM, **head.identity}
             owner = memory.session(head.id, **identity).owner
             imported, turns = copies.without_copies(head, whole, owner)
+        same: Iterator[int | None] = repeat(None)
+        if imported.in_forms and (stored := memory.sessions.get_messages(imported.id)):
+            turns = list(turns)
+            same = iter(match_messages(list(_each(turns)), stored))
         who: dict[str, Any] = {"platform": PLATFORM, **imported.identity}
         if memory.sessions.get_session(imported.id) is not None:
             # A session without an owner belongs to the home until a file names its user.
@@ -82,8 +87,15 @@ def import_sessions(
         seen: dict[str, int] = {}
         for index, imported_turn in enumerate(turns):
             turn = _without_repeated_refs(imported_turn, seen)
+            missing = [m for m, other in zip(turn.messages, same, strict=False) if other is None]
             if turn.copied == "wholly":
                 known += 1
+                on_turn()
+                continue
+            if not turn.copied and len(missing) < len(turn.messages):
+                for message in missing:
+                    _append(memory, session, message, message.ref)
+                known, messages = known + 1, messages + len(missing)
                 on_turn()
                 continue
             turn_id = _turn_id(memory, session, turn, index)
@@ -133,15 +145,14 @@ def _id(session: Session, name: str) -> str:
 
 
 def _import_turn(memory: Memory, session: Session, turn_id: str, turn: ImportedTurn) -> int:
-    """Store a turn and return the number of its messages."""
-    memory.end_turn(
-        session,
-        _text_of(turn, "user"),
-        _text_of(turn, "assistant"),
-        messages=[_message(message) for message in turn.messages],
-        turn_id=turn_id,
-        at=next((m.timestamp for m in turn.messages if m.timestamp is not None), None),
-    )
+    """Store a turn and return the number of its messages. A turn without a word of a person is told to no provider."""
+    messages = [_message(message) for message in turn.messages]
+    at = next((m.timestamp for m in turn.messages if m.timestamp is not None), None)
+    user = _text_of(turn, "user")
+    if user.strip():
+        memory.end_turn(session, user, _text_of(turn, "assistant"), messages=messages, turn_id=turn_id, at=at)
+    else:
+        memory.sessions.append_turn(session.id, messages, turn_id, at=at)
     return len(turn.messages)
 
 
@@ -157,19 +168,24 @@ def _import_rest(memory: Memory, session: Session, turn: ImportedTurn, turn_id: 
         ref = m.ref or turn_ref(turn_id, number)
         if (not m.ref and number < stored) or memory.sessions.turns.has_message(session.id, ref):
             continue
-        memory.sessions.append_message(
-            session.id,
-            m.role,
-            m.content,
-            tool_calls=m.tool_calls,
-            tool_name=m.tool_name,
-            timestamp=m.timestamp,
-            speaker=m.speaker,
-            ref=ref,
-            origin="import",
-        )
+        _append(memory, session, m, ref)
         rest += 1
     return rest
+
+
+def _append(memory: Memory, session: Session, m: ImportedMessage, ref: str) -> None:
+    memory.sessions.append_message(
+        session.id,
+        m.role,
+        m.content,
+        tool_calls=m.tool_calls,
+        tool_name=m.tool_name,
+        tool_call_id=m.tool_call_id,
+        timestamp=m.timestamp,
+        speaker=m.speaker,
+        ref=ref,
+        origin="import",
+    )
 
 
 def _text_of(turn: ImportedTurn, role: str) -> str:
@@ -186,6 +202,8 @@ def _message(imported: ImportedMessage) -> Message:
         message["timestamp"] = imported.timestamp
     if imported.tool_name:
         message["name"] = imported.tool_name
+    if imported.tool_call_id:
+        message["tool_call_id"] = imported.tool_call_id
     if imported.tool_calls:
         message["tool_calls"] = [dict(call) for call in imported.tool_calls]
     return message

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers.values import SkipLog
@@ -35,6 +35,9 @@ _BLANKS = re.compile(r"[ \t\r\n]+")
 _DECODER = json.JSONDecoder()
 
 
+Place = TypeVar("Place")
+
+
 @dataclass(frozen=True, slots=True)
 class JsonLine:
     """A line that holds JSON. `offset` is its first byte; `number` counts from 1."""
@@ -44,23 +47,33 @@ class JsonLine:
     value: Any
 
 
-def read_lines(path: Path, skips: SkipLog) -> Iterator[JsonLine]:
-    """Yield every line but the blank ones. A line that is no JSON is logged as a fault."""
+def read_lines(path: Path, skips: SkipLog, *, strict: bool = False) -> Iterator[JsonLine]:
+    """Yield every line but the blank ones. A line that is no JSON is logged as a fault, or raised if `strict`."""
+    faults = SkipLog(strict=True) if strict else skips
     with open_file(path) as file:
         number, end = 0, 0
         while raw := file.readline(MAX_BYTES + 1):
             number += 1
             offset, end = end, end + len(raw)
+            skips.read += bool(raw.strip())
             if len(raw) > MAX_BYTES:
                 while raw and not raw.endswith(b"\n"):
                     raw = file.readline(MAX_BYTES)
                     end += len(raw)
-                skips.fault(ImportFailed(f"line {number}: longer than {MAX_BYTES >> 20} MB", "cut it"))
+                faults.fault(ImportFailed(f"line {number}: longer than {MAX_BYTES >> 20} MB", "cut it"))
             elif raw.strip():
                 try:
                     yield JsonLine(number, offset, _parse(raw, number, offset))
                 except ImportFailed as exc:
-                    skips.fault(exc)
+                    faults.fault(exc)
+
+
+def in_time(places: Iterable[Place], times: Iterable[float]) -> Sequence[Place]:
+    """Return the places of messages in the order of their times, unless one of them has no time (NaN)."""
+    ordered, moments = list(places), list(times)
+    if any(moment != moment for moment in moments):
+        return ordered
+    return [place for _, place in sorted(zip(moments, ordered, strict=True), key=lambda pair: pair[0])]
 
 
 def lines_at(path: Path, places: Iterable[tuple[int, int]]) -> Iterator[JsonLine]:
@@ -208,7 +221,13 @@ def read_records(path: Path, skips: SkipLog) -> Iterator[Any]:
     """Yield the JSON values of a file: a value a line, or the elements of its list, or its one value."""
     if first_lines(path, 1):
         return (line.value for line in read_lines(path, skips))
-    return read_values(path)
+    return _counted(read_values(path), skips)
+
+
+def _counted(values: Iterable[Any], skips: SkipLog) -> Iterator[Any]:
+    for value in values:
+        skips.read += 1
+        yield value
 
 
 def first_lines(path: Path, count: int) -> list[JsonLine]:
@@ -306,20 +325,6 @@ def read_role(value: object, where: str) -> str:
     if not isinstance(value, str) or value not in _ROLES:
         raise expected(where, f"a role ({', '.join(_ROLES)})", value)
     return _ROLES[value]
-
-
-def read_content(value: object, where: str) -> str:
-    """Return the text of a message: a string, null, or a list of parts. Parts without text are left out."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return whole_text(value)
-    texts = []
-    for part in read_list(value, where, "text or a list of parts"):
-        text = part if isinstance(part, str) else read_object(part, where, "text or an object").get("text")
-        if isinstance(text, str) and text.strip():
-            texts.append(whole_text(text))
-    return "\n".join(texts)
 
 
 def read_text(value: object, where: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hermes_core.errors import ImportFailed
@@ -13,9 +13,16 @@ from hermes_core.sessions.records import Relation
 
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
-    """A message. `ref` is its id in the file, unique within its session; `timestamp` is in epoch seconds.
+    """A message.
 
     Recall that was injected into the message is removed: only the people's own words are stored.
+
+    Attributes:
+        ref: Id of the message in the file, unique within its session.
+        timestamp: Time in epoch seconds.
+        tool_call_id: Id of the call whose result the message is. A result gets the name of the tool from its call, and its
+            place behind the call.
+        parts: Number of parts of the file that the message holds; 0 for one text and each call.
     """
 
     role: str
@@ -25,8 +32,12 @@ class ImportedMessage:
     timestamp: float | None = None
     tool_name: str = ""
     tool_calls: tuple[dict[str, object], ...] = ()
+    tool_call_id: str = ""
+    parts: int = 0
 
     def __post_init__(self) -> None:
+        if not self.parts:
+            object.__setattr__(self, "parts", max(1, bool(self.content.strip()) + len(self.tool_calls)))
         if self.role in ("user", "assistant"):
             object.__setattr__(self, "content", sanitize_context(self.content))
 
@@ -57,6 +68,8 @@ class ImportedSession:
         copyable: True if the program copies conversations under new ids; then a beginning that another session holds is
             left out.
         copied_from: Id of the session that the file says it copied. The session becomes a branch of it.
+        in_forms: True if the program writes a session in several forms, whose messages have no common ids. Then a message
+            is known if another form brought it.
     """
 
     id: str
@@ -69,6 +82,7 @@ class ImportedSession:
     relation: Relation = ""
     copyable: bool = False
     copied_from: str = ""
+    in_forms: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", sanitize_context(self.title))
@@ -98,6 +112,38 @@ def split_turns(messages: Iterable[ImportedMessage], *, named: bool = False) -> 
         yield ImportedTurn(tuple(turn), turn[0].ref if named else "")
 
 
+def with_calls(messages: Iterable[ImportedMessage], names: dict[str, str]) -> Iterator[ImportedMessage]:
+    """Yield the messages of a turn, each result of a tool behind its call, and with the name of the tool.
+
+    Some programs write a result before its call.
+
+    Args:
+        names: The tools of the calls of earlier turns by id; this function adds those of this turn.
+    """
+    messages = list(messages)
+    waiting: dict[str, list[ImportedMessage]] = {
+        call_id: [] for message in messages for call_id, _ in map(_call_of, message.tool_calls) if call_id
+    }
+    for message in messages:
+        if message.role == "tool" and message.tool_call_id in waiting:
+            waiting[message.tool_call_id].append(message)
+            continue
+        if message.role == "tool" and not message.tool_name and message.tool_call_id in names:
+            message = replace(message, tool_name=names[message.tool_call_id])
+        yield message
+        for call_id, name in map(_call_of, message.tool_calls):
+            names[call_id] = name
+            for result in waiting.pop(call_id, ()):
+                yield replace(result, tool_name=result.tool_name or name)
+
+
+def _call_of(call: Mapping[str, object]) -> tuple[str, str]:
+    """Return the id of a call and the name of its tool."""
+    function = call.get("function")
+    name = function.get("name") if isinstance(function, Mapping) else call.get("name")
+    return str(call.get("id") or call.get("call_id") or ""), str(name or "")
+
+
 @dataclass(slots=True)
 class Skip:
     """A reason for leaving something out, with a count and the first place. A `fault` should have been imported."""
@@ -109,15 +155,40 @@ class Skip:
 
 
 class SkipLog:
-    """The reasons for what an import leaves out. A `strict` log raises the first fault instead."""
+    """The account of an import: each part that the file holds is stored, or counted with a reason.
+
+    A part is a text, a tool call or a tool result, a picture, anything else in a message. A record that is left out as a
+    whole is one part. A `strict` log raises the first fault.
+
+    Attributes:
+        read: Number of parts that were read from the file.
+        stored: Number of parts in the messages that went into memory, or were there before.
+    """
 
     def __init__(self, *, strict: bool = False) -> None:
+        self.read = 0
+        self.stored = 0
         self._strict = strict
         self._by_reason: dict[str, Skip] = {}
 
-    def note(self, reason: str, where: str) -> None:
+    def open(self, parts: int, records: int = 1) -> None:
+        """Count the parts of a record instead of the record itself, which the reader of the file has counted.
+
+        Args:
+            parts: Number of the parts; 0 for a record that only holds facts about the session.
+            records: Number of records that these are the parts of; 0 if they were not counted before.
+        """
+        self.read += parts - records
+
+    def note(self, reason: str, where: str, count: int = 1) -> None:
         """Count something that is no part of the conversation, or was rewound."""
-        self._by_reason.setdefault(reason, Skip(reason, 0, where, fault=False)).count += 1
+        if count:
+            self._by_reason.setdefault(reason, Skip(reason, 0, where, fault=False)).count += count
+
+    def note_part(self, reason: str, where: str, count: int = 1) -> None:
+        """Count parts of a record that are left out while the others are read."""
+        self.read += count
+        self.note(reason, where, count)
 
     def fault(self, exc: ImportFailed) -> None:
         """Count something that can't be read. The message of `exc` begins with the place."""
@@ -128,8 +199,19 @@ class SkipLog:
             where, reason = "", exc.message
         self._by_reason.setdefault(reason, Skip(reason, 0, where, fault=True)).count += 1
 
+    def close(self) -> None:
+        """Count the parts that were read, and that the importer neither yielded nor counted."""
+        counted = sum(skip.count for skip in self._by_reason.values())
+        self.note(
+            "parts that the importer of this format does not know",
+            "",
+            max(0, self.read - self.stored - counted),
+        )
+
     def add(self, other: SkipLog, file: str) -> None:
-        """Add the reasons of another log, which are those of this file."""
+        """Add the account of another log, which is that of this file."""
+        self.read += other.read
+        self.stored += other.stored
         for skip in other.all():
             first = f"{file}: {skip.first}" if skip.first else file
             own = self._by_reason.setdefault(skip.reason, Skip(skip.reason, 0, first, skip.fault))

@@ -18,15 +18,16 @@ from hermes_core.importers import (
     SkipLog,
     StreamedSession,
     expected,
-    read_content,
     read_list,
+    read_message,
     read_object,
+    read_parts,
     read_records,
     read_text,
     read_time,
     split_turns,
 )
-from hermes_memory_importers.conversations import stream_conversations, tool_call
+from hermes_memory_importers.conversations import stream_conversations
 
 SOURCE = "claude-ai"
 MESSAGES = "chat_messages"
@@ -81,14 +82,15 @@ def _branch(item: Mapping[str, Any], where: str, skips: SkipLog) -> list[tuple[s
             places.append((f"{where}, message {index}", read_object(raw, f"{where}, message {index}")))
         except ImportFailed as exc:
             skips.fault(exc)
+    skips.open(len(item[MESSAGES]))
     numbers = {
         message.get("uuid"): at for at, (_, message) in enumerate(places) if _is_id(message.get("uuid"))
     }
     leaf = item.get("current_leaf_message_uuid")
     at = numbers[leaf] if _is_id(leaf) and leaf in numbers else len(places) - 1
-    branch: set[int] = set()
+    branch: dict[int, None] = {}
     while at >= 0 and at not in branch:
-        branch.add(at)
+        branch[at] = None
         parent = places[at][1].get("parent_message_uuid")
         # If the parent is missing or not named, the message before is taken for it.
         before = -1 if _is_id(parent) and parent.startswith(_ROOT) else at - 1
@@ -96,7 +98,8 @@ def _branch(item: Mapping[str, Any], where: str, skips: SkipLog) -> list[tuple[s
     for at, (place, _) in enumerate(places):
         if at not in branch:
             skips.note("messages of a branch that was left", place)
-    return [places[at] for at in sorted(branch)]
+    # The links tell the order, since a file may hold an answer before its question.
+    return [places[at] for at in reversed(branch)]
 
 
 def _is_id(value: object) -> TypeGuard[str]:
@@ -110,34 +113,8 @@ def _messages_of(message: Mapping[str, Any], where: str, skips: SkipLog) -> list
         raise expected(f"{where}, sender", " or ".join(_ROLES), sender)
     at = read_time(message.get("created_at"), f"{where}, created_at")
     ref = read_text(message.get("uuid"), f"{where}, uuid")
-    found: list[ImportedMessage] = []
-    texts: list[str] = []
-    calls: list[dict[str, object]] = []
-    tool_names: dict[str, str] = {}
-
-    def add(role: str, content: str, tool_name: str = "") -> None:
-        own_ref = f"{ref}/{len(found)}" if found else ref
-        if content.strip() or calls:
-            found.append(ImportedMessage(role, content, "", own_ref, at, tool_name, tuple(calls)))
-        texts.clear()
-        calls.clear()
-
-    for block in _blocks(message, where, skips):
-        kind = block.get("type")
-        if kind == "text":
-            texts.append(read_content(block.get("text"), f"{where}, text"))
-        elif kind == "tool_use":
-            name, call_id = (read_text(block.get(key), f"{where}, {key}") for key in ("name", "id"))
-            tool_names[call_id] = name
-            calls.append(tool_call(call_id, name, block.get("input") or {}))
-        elif kind == "tool_result":
-            add(_ROLES[sender], "\n".join(filter(str.strip, texts)))
-            result = read_content(block.get("content"), f"{where}, tool_result")
-            add("tool", result, tool_names.get(str(block.get("tool_use_id")), ""))
-        else:
-            skips.note(f"parts of the kind {str(kind)[:40]!r}", where)
-    add(_ROLES[sender], "\n".join(filter(str.strip, texts)))
-    return found
+    parts = (part for block in _blocks(message, where, skips) for part in read_parts(block, where, skips))
+    return read_message(_ROLES[sender], parts, where, skips, ref=ref, at=at)
 
 
 def _blocks(message: Mapping[str, Any], where: str, skips: SkipLog) -> Iterator[Mapping[str, Any]]:
@@ -145,9 +122,13 @@ def _blocks(message: Mapping[str, Any], where: str, skips: SkipLog) -> Iterator[
     content = read_list(message.get("content") or [], f"{where}, content")
     for block in content or [{"type": "text", "text": message.get("text")}]:
         yield read_object(block, f"{where}, content")
+    for field in ("files", "files_v2"):
+        skips.note_part(
+            "attached files", where, len(read_list(message.get(field) or [], f"{where}, {field}"))
+        )
     for raw in read_list(message.get("attachments") or [], f"{where}, attachments"):
         attached = read_object(raw, f"{where}, attachments")
         if attached.get("file_name"):
-            skips.note("attached files", where)
+            skips.note_part("attached files", where)
         else:
             yield {"type": "text", "text": attached.get("extracted_content")}

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,22 @@ from hermes_core.importers import (
     ImportedMessage,
     ImportedSession,
     JsonLine,
+    Part,
     SkipLog,
     StreamedSession,
     json_digest,
     lines_at,
     read_content,
     read_lines,
+    read_message,
     read_object,
+    read_parts,
     read_text,
     read_time,
     split_turns,
+    tool_call,
 )
 from hermes_core.safety.json_size import parse_json
-from hermes_memory_importers.conversations import tool_call
 
 SOURCE = "codex"
 
@@ -43,16 +47,25 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 _INJECTED = re.compile(
     r"\s*(<(environment_context|user_instructions|permissions|collaboration_mode|turn_aborted|skill|user_shell_command"
     r"|user_action|subagent_notification|INSTRUCTIONS|recommended_plugins|model_switch|personality_spec|multi_agent_mode"
+    r"|hook_prompt|codex_internal_context|realtime_conversation"
     r"|image\b|/image>)|<[a-z]+([-_][a-z]+)*[-_](context|instructions)\b[^>]*>.*</[^<>]*>\s*\Z"
     r"|# AGENTS\.md( instructions for |\s*\n|\s*\Z)"
     r"|Another language model started to solve this problem and produced a summary)",
     re.IGNORECASE | re.DOTALL,
 )
 
+# A line that the person typed for the shell, with its output.
+_SHELL = re.compile(r"\s*<user_shell_command>\s*<command>(.*?)</command>", re.IGNORECASE | re.DOTALL)
+
+# A text that is one element. Where events tell what the person typed, any other such text is the program's.
+_ELEMENT = re.compile(r"\s*<([a-z][\w-]*)\b[^>]*>.*</\1>\s*\Z", re.IGNORECASE | re.DOTALL)
+
 # An editor and the desktop app put what they know before the request of the person.
 _ENVELOPE = re.compile(r"\s*# (Context from my IDE setup|Files mentioned by the user|In app browser):")
 _REQUEST = "## My request for Codex:"
 _PROGRAM = "instructions and other text of the program's own"
+_RECORD = "records of the program's own"
+REPEATED = "records that the file repeats"
 
 _RECORDS = frozenset(
     {
@@ -99,6 +112,7 @@ class _SessionIndex:
         origin: Id of the session of which this one is a fork.
         program: The name of the internal work that the session does, "" for a conversation of a person.
         said: Digests of the messages of all items.
+        typed: Digests of the messages that events name as the person's.
     """
 
     id: str = ""
@@ -108,6 +122,7 @@ class _SessionIndex:
     program: str = ""
     steps: list[_Place | _Rollback] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
+    typed: set[str] = field(default_factory=set)
 
 
 def is_codex(value: Mapping[str, Any]) -> bool:
@@ -118,8 +133,8 @@ def is_codex(value: Mapping[str, Any]) -> bool:
 
 
 def score_codex(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (the arguments of every importer)
-    """Return 1 if a value looks like a record of Codex, else 0."""
-    return 1 if isinstance(value, dict) and is_codex(value) else 0
+    """Return 3 if a value looks like a record of Codex, else 0."""
+    return 3 if isinstance(value, dict) and is_codex(value) else 0
 
 
 def read_codex(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
@@ -131,9 +146,11 @@ def read_codex(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
         except ImportFailed as exc:
             skips.fault(exc)
     if index.program:
+        # The session is counted instead of its messages.
+        skips.open(1, sum(isinstance(step, _Place) for step in index.steps))
         skips.note(index.program, "line 1")
         return
-    messages = _messages(path, _places(index, skips), skips)
+    messages = _messages(path, _places(index, skips), index.typed, skips)
     first = next(messages, None)
     if first is None:
         return
@@ -157,6 +174,7 @@ def _index_line(index: _SessionIndex, line: JsonLine, skips: SkipLog) -> None:
     if kind == "session_meta" or {"id", "timestamp", "instructions"} <= value.keys():
         # A forked session also holds the beginning of its parent; the first record is its own.
         meta = read_object(value.get("payload", value), f"{where}, payload")
+        skips.open(0)
         if not index.id:
             index.id = read_text(meta.get("id"), f"{where}, id")
             index.started_at = read_time(meta.get("timestamp"), f"{where}, timestamp")
@@ -165,9 +183,9 @@ def _index_line(index: _SessionIndex, line: JsonLine, skips: SkipLog) -> None:
         elif not index.origin and (other := read_text(meta.get("id"), f"{where}, id")) != index.id:
             index.origin = other
     elif kind == "event_msg":
-        _index_event(index, line, read_object(value.get("payload"), f"{where}, payload"), where)
+        _index_event(index, line, read_object(value.get("payload"), f"{where}, payload"), where, skips)
     elif (item := _item(value)) is None:
-        skips.note("records of the program's own", where)
+        skips.note(_RECORD, where)
     elif item.get("type") in ("message", *_CALLS, *_RESULTS):
         words = _words(item)
         index.said |= {_digest(item.get("role"), text) for text in ("\n".join(words), *words)}
@@ -184,21 +202,27 @@ def _program(source: object, thread_source: object) -> str:
     return "internal sessions of Codex" if "internal" in kinds else ""
 
 
-def _index_event(index: _SessionIndex, line: JsonLine, event: Mapping[str, Any], where: str) -> None:
+def _index_event(
+    index: _SessionIndex, line: JsonLine, event: Mapping[str, Any], where: str, skips: SkipLog
+) -> None:
     """Apply the events that rename or rewind the conversation, and note the place of those that hold a message."""
-    if event.get("type") == "thread_name_updated":
+    kind, count = event.get("type"), event.get("num_turns")
+    if kind == "thread_name_updated":
         index.title = read_text(event.get("thread_name"), f"{where}, thread_name")
-    elif event.get("type") == "thread_rolled_back":
-        count = event.get("num_turns")
-        if isinstance(count, int) and not isinstance(count, bool) and count >= 1:
-            index.steps.append(_Rollback(count))
+        skips.open(0)
+    elif (
+        kind == "thread_rolled_back" and isinstance(count, int) and not isinstance(count, bool) and count >= 1
+    ):
+        index.steps.append(_Rollback(count))
+        skips.open(0)
     elif (item := _event_item(event)) is not None and (words := _words(item)):
-        role = item["role"]
-        index.steps.append(
-            _Place(
-                line.number, line.offset, role == "user", str(event["type"]), _digest(role, "\n".join(words))
-            )
-        )
+        role, text = item["role"], "\n".join(words)
+        digest = _digest(role, text)
+        if role == "user":
+            index.typed.add(digest)
+        index.steps.append(_Place(line.number, line.offset, role == "user", str(kind), digest))
+    else:
+        skips.note(_RECORD, where)
 
 
 def _places(index: _SessionIndex, skips: SkipLog) -> list[tuple[int, int]]:
@@ -220,12 +244,16 @@ def _places(index: _SessionIndex, skips: SkipLog) -> list[tuple[int, int]]:
             if step.prompt:
                 prompts.append(len(places))
             places.append(step)
+        else:
+            skips.note(REPEATED, f"line {step.number}")
     return [(place.number, place.offset) for place in places]
 
 
 def _event_item(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the message of an event in the form of an item, None if the event has none."""
     kind = event.get("type")
+    if kind == "user_message" and event.get("kind", "plain") not in ("plain", None):
+        return None  # a text that the program sent in the name of the person
     if kind in ("user_message", "agent_message"):
         return {
             "type": "message",
@@ -260,64 +288,66 @@ def _words(item: Mapping[str, Any]) -> list[str]:
     if item.get("type") != "message" or item.get("role") not in ("user", "assistant"):
         return []
     try:
-        return [text for text in _parts(item, "") if text.strip()]
+        texts = [part.text for part in read_parts(item.get("content"), "", SkipLog()) if part.kind == "text"]
     except ImportFailed:
         return []
+    return [text for text in map(_typed, texts) if text.strip()] if item["role"] == "user" else texts
 
 
-def _parts(item: Mapping[str, Any], where: str) -> list[str]:
-    """Return the text of each part, "" for a part that the program injected."""
-    content = item.get("content")
-    parts = content if isinstance(content, list) else [content]
-    texts = [read_content([part] if part is not None else None, f"{where}, content") for part in parts]
-    return [_typed(text) for text in texts] if item.get("role") == "user" else texts
+def _typed(text: str, typed: Collection[str] = ()) -> str:
+    """Return the words of the person in a text that the program may have extended; "" if there are none.
 
-
-def _typed(text: str) -> str:
-    """Return the words of the person in a text that the program may have extended; "" if there are none."""
+    Args:
+        typed: Digests of the messages that events name as the person's; empty if there are no such events.
+    """
     if _ENVELOPE.match(text):
         return text.partition(_REQUEST)[2].strip()
-    return "" if _INJECTED.match(text) else text
+    if shell := _SHELL.match(text):
+        return f"!{shell[1].strip()}"
+    if _INJECTED.match(text) or (typed and _ELEMENT.match(text) and _digest("user", text) not in typed):
+        return ""
+    return text
 
 
-def _messages(path: Path, places: list[tuple[int, int]], skips: SkipLog) -> Iterator[ImportedMessage]:
-    tool_names: dict[str, str] = {}
+def _messages(
+    path: Path, places: list[tuple[int, int]], typed: Collection[str], skips: SkipLog
+) -> Iterator[ImportedMessage]:
     for line in lines_at(path, places):
         try:
-            message = _message(line, tool_names, skips)
+            found = _line_messages(line, typed, skips)
         except ImportFailed as exc:
             skips.fault(exc)
         else:
-            if message is not None:
-                yield message
+            yield from found
 
 
-def _message(line: JsonLine, tool_names: dict[str, str], skips: SkipLog) -> ImportedMessage | None:
+def _line_messages(line: JsonLine, typed: Collection[str], skips: SkipLog) -> list[ImportedMessage]:
     where, value = f"line {line.number}", line.value
     item = _item(value) or _event_item(read_object(value.get("payload"), f"{where}, payload")) or {}
-    at = read_time(value.get("timestamp"), f"{where}, timestamp")
-    # Items have no ids. A file only grows, so the line number identifies the item.
-    ref = str(line.number)
     kind, role = item.get("type"), item.get("role")
+    call_id = read_text(item.get("call_id") or item.get("id"), f"{where}, call_id")
+    parts: Iterable[Part]
     if kind == "message":
         if role not in ("user", "assistant"):
             skips.note(_PROGRAM, where)
-            return None
-        text = "\n".join(part for part in _parts(item, where) if part.strip())
-        if text != read_content(item.get("content"), f"{where}, content"):
-            skips.note(_PROGRAM, where)
-        return ImportedMessage(str(role), text, ref=ref, timestamp=at) if text.strip() else None
-    call_id = read_text(item.get("call_id") or item.get("id"), f"{where}, call_id")
-    if kind in _RESULTS:
-        output = _output(item.get("output"), f"{where}, output")
-        name = tool_names.pop(call_id, "")
-        return (
-            ImportedMessage("tool", output, ref=ref, timestamp=at, tool_name=name) if output.strip() else None
-        )
-    name, arguments = _call(item, where)
-    tool_names[call_id] = name
-    call = tool_call(call_id, name, arguments)
-    return ImportedMessage("assistant", "", ref=ref, timestamp=at, tool_calls=(call,))
+            return []
+        parts = read_parts(item.get("content"), f"{where}, content", skips)
+    elif kind in _RESULTS:
+        output = _output(item.get("output"), f"{where}, output", skips)
+        parts = [Part("result", output, None, "", call_id)]
+    else:
+        parts = [Part("call", call=tool_call(call_id, *_call(item, where)))]
+    return read_message(
+        str(role) if kind == "message" else "assistant",
+        parts,
+        where,
+        skips,
+        # Items have no ids. A file only grows, so the line number identifies the item.
+        ref=str(line.number),
+        at=read_time(value.get("timestamp"), f"{where}, timestamp"),
+        words=partial(_typed, typed=typed),
+        reason=_PROGRAM,
+    )
 
 
 def _call(item: Mapping[str, Any], where: str) -> tuple[str, str]:
@@ -329,13 +359,13 @@ def _call(item: Mapping[str, Any], where: str) -> tuple[str, str]:
     return read_text(item.get("name"), f"{where}, name"), read_text(given, f"{where}, arguments")
 
 
-def _output(output: object, where: str) -> str:
+def _output(output: object, where: str, skips: SkipLog) -> str:
     """Return the text of a result, which may be wrapped in an object, or in the JSON of one, as `output` or `content`."""
     if isinstance(output, str) and output.startswith('{"output"'):
         try:
             output = parse_json(output)
         except (ValueError, RecursionError):
-            return read_content(output, where)
+            return read_content(output, where, skips)
     if isinstance(output, Mapping):
         output = output.get("output", output.get("content"))
-    return read_content(output, where)
+    return read_content(output, where, skips)

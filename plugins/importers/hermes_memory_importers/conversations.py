@@ -1,8 +1,7 @@
-"""Steps that the readers of several tools share: sessions of whole conversations, and tool calls."""
+"""A step that the readers of several tools share: sessions of whole conversations."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -28,10 +27,4 @@ def stream_conversations(
         if session.turns:
             yield replace(session, turns=()), session.turns
         else:
-            skips.note("conversations without a word", where)
-
-
-def tool_call(call_id: str, name: str, arguments: object) -> dict[str, object]:
-    """Return a tool call in the form of chat APIs. Arguments that are no text become JSON."""
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
+            skips.note_part("conversations without a word", where)

@@ -31,7 +31,7 @@ FORMATS = (
     ),
     ImporterEntry(
         "hermes-agent",
-        "state.db and exports of Hermes Agent",
+        "state.db, exports and session files of Hermes Agent",
         "hermes_memory_importers.hermes_agent:read_hermes_agent",
         "hermes_memory_importers.hermes_agent:score_hermes_agent",
         patterns=("state.db",),

@@ -1,4 +1,5 @@
-"""Importer for past sessions of Hermes Agent: its `state.db`, schema 22 and later, and the JSON of its export.
+"""Importer for past sessions of Hermes Agent: its `state.db`, schema 22 and later, the JSON of its export, and the files in
+the folder `sessions` of its home.
 
 The file is only read. An export holds the rows of the database as objects: a session with its `messages`, in a list or one a
 line.
@@ -28,19 +29,26 @@ from hermes_core.importers import (
     StreamedSession,
     first_bytes,
     json_digest,
-    read_content,
+    read_chat_message,
     read_list,
     read_object,
     read_records,
-    read_role,
     read_time,
     split_turns,
     whole_text,
 )
 from hermes_core.safety.json_size import parse_json
 from hermes_core.sessions.records import Relation
+from hermes_memory_importers.hermes_sessions import (
+    CONTEXTS,
+    OF_HERMES,
+    SOURCE,
+    is_session_file,
+    persons_words,
+    read_session_file,
+    session_id_of,
+)
 
-SOURCE = "hermes-agent"
 SQLITE_MAGIC = b"SQLite format 3\0"
 # Earlier schemas can't tell an undone message from a compacted one.
 OLDEST_SCHEMA = 22
@@ -49,26 +57,6 @@ _PARTS = "\0json:"
 """The prefix of content that is a list of parts, as JSON."""
 
 _SUMMARY = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
-_SKILL = ("[IMPORTANT: The user has invoked the ", "[SYSTEM: The user has invoked the ")
-# What stands before the person's words in a message of one skill and of a bundle, and what may follow them.
-_INSTRUCTIONS = {
-    "The user has provided the following instruction alongside the skill invocation: ": (
-        "\n\n[Runtime note:",
-    ),
-    "\nUser instruction: ": ("\n\n[Loaded as part of the ", "\n\n[IMPORTANT: ", "\n\n[Runtime note:"),
-}
-_MACHINE = (
-    "[IMPORTANT: Background process",
-    "[IMPORTANT: You are running as a scheduled cron job",
-    "[IMPORTANT: The following skill(s) were listed",
-    "[ASYNC DELEGATION",
-    "[System note:",
-    "[SYSTEM:",
-    "[Runtime note:",
-)
-
-# These sources have no person, so their turns must not be delivered to a provider.
-_CONTEXTS = {"subagent": "subagent", "tool": "subagent", "cron": "cron"}
 
 # Nobody writes so many characters twice by chance. A shorter text is a copy only if its time is the same
 # too.
@@ -88,22 +76,26 @@ _COLUMNS = (
 
 
 def score_hermes_agent(path: Path, head: bytes, value: Any) -> int:
-    """Return 2 for a state.db of Hermes Agent and for a session of its export, else 0.
+    """Return 5 for a state.db of Hermes Agent, a session of its export and a file of its sessions, else 0.
 
     Raises `ImportFailed` for a database of another program.
     """
     if head == SQLITE_MAGIC:
         if not is_hermes_agent(path):
             raise _other_program()
-        return 2
-    return 2 if isinstance(value, dict) and is_hermes_export(value) else 0
+        return 5
+    known = isinstance(value, dict) and (is_hermes_export(value) or is_session_file(path, value))
+    return 5 if known else 0
 
 
 def read_hermes_agent(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
-    """Yield every session of a state.db or an export, the oldest first."""
-    if first_bytes(path).startswith((b"{", b"[")):
-        return stream_hermes_export(read_records(path, skips), skips)
-    return read_database(path, skips)
+    """Yield every session of a state.db or an export, the oldest first; of a file of one session that session."""
+    if not first_bytes(path).startswith((b"{", b"[")):
+        return read_database(path, skips)
+    first = next(read_records(path, SkipLog()), None)
+    if isinstance(first, dict) and not is_hermes_export(first) and is_session_file(path, first):
+        return read_session_file(path, skips)
+    return stream_hermes_export(read_records(path, skips), skips)
 
 
 def read_database(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
@@ -147,18 +139,21 @@ def stream_hermes_export(values: Iterable[Any], skips: SkipLog) -> Iterator[Stre
             connection.executescript(_TABLES)
             for number, value in enumerate(values, 1):
                 try:
-                    _store(connection, read_object(value, f"conversation {number}"), f"conversation {number}")
+                    where = f"conversation {number}"
+                    _store(connection, read_object(value, where), where, skips)
                 except ImportFailed as exc:
                     skips.fault(exc)
             yield from _sessions(connection, skips)
 
 
-def _store(connection: sqlite3.Connection, session: Mapping[str, Any], where: str) -> None:
+def _store(connection: sqlite3.Connection, session: Mapping[str, Any], where: str, skips: SkipLog) -> None:
     """Store a session of an export. The later state of a session that the file has twice counts."""
     if not isinstance(session.get("id"), str):
         raise ImportFailed(f"{where}: a session of Hermes Agent without an id", "it stays in the old file")
     messages = read_list(session.get("messages"), f"{where}, messages")
-    connection.execute("DELETE FROM messages WHERE session_id = ?", (_plain(session["id"]),))
+    earlier = connection.execute("DELETE FROM messages WHERE session_id = ?", (_plain(session["id"]),))
+    skips.open(0)
+    skips.note_part("messages of an earlier state of the session", where, earlier.rowcount)
     _insert(connection, "sessions", session, {})
     for message in messages:
         row = dict(read_object(message, f"{where}, messages"))
@@ -260,7 +255,7 @@ def _sessions(connection: sqlite3.Connection, skips: SkipLog) -> Iterator[Stream
         said = split_turns(_messages(connection, row, known, hidden, skips), named=True)
         first = next(said, None)
         if first is None:
-            skips.note("sessions without a word", f"session {row['id']}")
+            skips.note_part("sessions without a word", f"session {row['id']}")
             continue
         parent = known.get(dict(row).get("parent_session_id"))
         relation = _relation(dict(row), {} if parent is None else dict(parent))
@@ -270,14 +265,14 @@ def _sessions(connection: sqlite3.Connection, skips: SkipLog) -> Iterator[Stream
             head = replace(head, identity={**head.identity, "agent_context": "subagent"})
         origin = head.identity.get("parent_id", "") if relation == "branch" else ""
         # A branch begins with a copy of its parent.
-        head = replace(head, relation=relation, copyable=bool(origin), copied_from=origin)
+        head = replace(head, relation=relation, copyable=bool(origin), copied_from=origin, in_forms=True)
         yield head, chain([first], said)
 
 
 def _relation(child: Mapping[str, Any], parent: Mapping[str, Any]) -> Relation:
     """Return how a session comes from its parent: by a mark of its own, else by the end of the parent."""
     marks, ended = _text(child.get("model_config")), _text(parent.get("end_reason"))
-    if child["source"] in _CONTEXTS or '"_delegate_from"' in marks:
+    if child["source"] in CONTEXTS or '"_delegate_from"' in marks:
         return "delegation"
     if ended.startswith("branch") or '"_branched_from"' in marks:
         return "branch"
@@ -287,9 +282,9 @@ def _relation(child: Mapping[str, Any], parent: Mapping[str, Any]) -> Relation:
 def _head(row: sqlite3.Row, first_at: float | None) -> ImportedSession:
     facts = dict(row)
     source = _text(facts["source"]) or SOURCE
-    identity = {"agent_context": _CONTEXTS.get(source, "primary")}
+    identity = {"agent_context": CONTEXTS.get(source, "primary")}
     if facts.get("parent_session_id"):
-        identity["parent_id"] = _id_of(facts["parent_session_id"])
+        identity["parent_id"] = session_id_of(facts["parent_session_id"])
     if facts.get("user_id") or facts.get("chat_id"):  # the owner decides who may find the session
         identity["platform"] = source
         for name in ("user_id", "chat_id", "chat_type", "thread_id"):
@@ -298,11 +293,9 @@ def _head(row: sqlite3.Row, first_at: float | None) -> ImportedSession:
         started = read_time(facts["started_at"], "")
     except ImportFailed:
         started = first_at
-    return ImportedSession(_id_of(facts["id"]), source, _text(facts.get("title")), started, identity=identity)
-
-
-def _id_of(session_id: object) -> str:
-    return f"{SOURCE}-{session_id}"
+    return ImportedSession(
+        session_id_of(facts["id"]), source, _text(facts.get("title")), started, identity=identity
+    )
 
 
 def _messages(
@@ -320,6 +313,7 @@ def _messages(
     for row in _rows(connection, session_id, hidden):
         where = f"session {session_id}, message {row['id']}"
         key = _copy_key(row)
+        skips.read += 1
         if not (row["active"] or row["compacted"]):
             skips.note("messages that were undone", where)
         elif hidden and row["display_kind"] == "hidden":
@@ -328,20 +322,13 @@ def _messages(
             skips.note("summaries of a compaction", where)
         elif key in earlier:
             skips.note("messages that a compaction wrote again", where)
-        elif row["role"] == "user" and _persons_words(_text(row["content"])) is None:
-            skips.note("texts that Hermes Agent wrote in the person's name", where)
         else:
             if row["compacted"]:
                 earlier.add(key)
             try:
-                message = _message(row, where)
+                yield from _read_row(row, where, skips)
             except ImportFailed as exc:
                 skips.fault(exc)
-                continue
-            if message is None:
-                skips.note("instructions, and messages without a word", where)
-            else:
-                yield message
 
 
 def _rows(connection: sqlite3.Connection, session_id: object, hidden: bool) -> Iterator[sqlite3.Row]:
@@ -357,39 +344,18 @@ def _copy_key(row: sqlite3.Row) -> str:
     return json_digest(values if distinctive else [*values, _text(row["timestamp"])])
 
 
-def _message(row: sqlite3.Row, where: str) -> ImportedMessage | None:
-    role = read_role(row["role"], f"{where}, role")
-    content = read_content(_content(row["content"], where), f"{where}, content")
-    if role == "user":
-        content = _persons_words(content) or ""
-    calls = _calls(row["tool_calls"], where)
-    if not role or not (content.strip() or calls):
-        return None
-    return ImportedMessage(
-        role,
-        content,
-        ref=str(row["id"]),
-        timestamp=read_time(row["timestamp"], f"{where}, timestamp"),
-        tool_name=_text(row["tool_name"]),
-        tool_calls=calls,
+def _read_row(row: sqlite3.Row, where: str, skips: SkipLog) -> list[ImportedMessage]:
+    value = {
+        "role": row["role"],
+        "content": _content(row["content"], where),
+        "tool_calls": _calls(row["tool_calls"], where),
+        "tool_call_id": _text(row["tool_call_id"]),
+        "tool_name": _text(row["tool_name"]),
+    }
+    at = read_time(row["timestamp"], f"{where}, timestamp")
+    return read_chat_message(
+        value, where, skips, ref=str(row["id"]), at=at, words=persons_words, reason=OF_HERMES
     )
-
-
-def _persons_words(text: str) -> str | None:
-    """Return the person's own words in a user message; None if Hermes Agent wrote all of it.
-
-    A `/skill` command becomes a message with the whole skill in front of the person's words, if there are any.
-    """
-    if text.startswith(_SKILL):
-        for mark, ends in _INSTRUCTIONS.items():
-            _, marked, words = text.rpartition(mark) if mark.startswith("The") else text.partition(mark)
-            if marked:
-                for end in ends:
-                    words = words.partition(end)[0]
-                words = words.strip()
-                return None if not words or words.startswith(_MACHINE) else words
-        return None
-    return None if text.startswith(_MACHINE) else text
 
 
 def _content(stored: object, where: str) -> object:
@@ -400,13 +366,13 @@ def _content(stored: object, where: str) -> object:
     return None if stored is None else str(stored)
 
 
-def _calls(stored: object, where: str) -> tuple[dict[str, object], ...]:
+def _calls(stored: object, where: str) -> list[dict[str, object]]:
     if not stored:
-        return ()
+        return []
     calls = _json(_text(stored), f"{where}, tool_calls")
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise ImportFailed(f"{where}, tool_calls: no list of calls", "it stays in the old file")
-    return tuple(calls)
+    return calls
 
 
 def _json(text: str, where: str) -> Any:

@@ -38,10 +38,11 @@ def score_locomo(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (
     return 5 if is_sample(value) else 0
 
 
-def read_locomo_file(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:  # noqa: ARG001
+def read_locomo_file(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
     """Yield the sessions of a file. People write such files themselves, so a fault is raised before any is yielded."""
-    samples = list(read_records(path, SkipLog(strict=True)))
-    return ((replace(session, turns=()), session.turns) for session in read_locomo(samples))
+    sessions = read_locomo(list(read_records(path, SkipLog(strict=True))))
+    skips.open(sum(len(turn.messages) for session in sessions for turn in session.turns), records=0)
+    return ((replace(session, turns=()), session.turns) for session in sessions)
 
 
 def read_locomo(data: Any) -> list[ImportedSession]:

@@ -6,21 +6,28 @@ of messages; the branch that was last on screen is read. DeepSeek's export has t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from math import nan
 from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers import (
+    NO_WORDS,
     ImportedMessage,
     ImportedSession,
+    Part,
     SkipLog,
     StreamedSession,
     expected,
+    in_time,
     json_digest,
-    read_content,
+    read_chat_message,
     read_list,
+    read_message,
     read_object,
+    read_parts,
     read_records,
     read_role,
     read_text,
@@ -29,9 +36,6 @@ from hermes_core.importers import (
 )
 from hermes_memory_importers.conversations import stream_conversations
 
-# Transcripts of Hermes Agent begin with the facts about the session.
-_HEADER_ROLE = "session_meta"
-
 _DEEPSEEK_ROLES = {"REQUEST": "user", "RESPONSE": "assistant"}
 
 # ChatGPT stores its reasoning and its notes about the person beside the conversation.
@@ -39,19 +43,30 @@ _HIDDEN_KINDS = frozenset({"thoughts", "reasoning_recap", "user_editable_context
 
 
 def is_openai(value: Mapping[str, Any]) -> bool:
-    """Return True if a value looks like a chat, a message of a chat, or a conversation of ChatGPT."""
-    if isinstance(nodes := value.get("mapping"), Mapping):
-        return not nodes or any(isinstance(node, Mapping) and "message" in node for node in nodes.values())
+    """Return True if a value looks like a chat, or a message or an item of a chat."""
     if isinstance(messages := value.get("messages"), list):
         return not messages or any(isinstance(message, Mapping) and "role" in message for message in messages)
-    return value.get("role") == _HEADER_ROLE or (
-        "role" in value and ("content" in value or "tool_calls" in value)
+    return ("role" in value and bool(value.keys() & {"content", "parts", "tool_calls"})) or _is_item(value)
+
+
+def _is_item(value: Mapping[str, Any]) -> bool:
+    """Return True for an item of OpenAI's responses that holds a call or a result."""
+    return isinstance(value.get("type"), str) and "call_id" in value
+
+
+def is_chatgpt(value: Mapping[str, Any]) -> bool:
+    """Return True if a value looks like a conversation of ChatGPT."""
+    nodes = value.get("mapping")
+    return isinstance(nodes, Mapping) and (
+        not nodes or any(isinstance(node, Mapping) and "message" in node for node in nodes.values())
     )
 
 
 def score_openai(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (the arguments of every importer)
-    """Return 1 if a value looks like a chat, else 0."""
-    return 1 if isinstance(value, dict) and is_openai(value) else 0
+    """Return 3 for a conversation of ChatGPT, 1 for a chat in the shape that many programs write, else 0."""
+    if not isinstance(value, dict):
+        return 0
+    return 3 if is_chatgpt(value) else int(is_openai(value))
 
 
 def read_openai(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
@@ -62,20 +77,23 @@ def read_openai(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
 def stream_openai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSession]:
     """Yield every conversation among these values, in their order, without empty ones.
 
-    A conversation that can't be read is logged as a fault. In a ChatGPT export, which nobody corrects by hand, a single
-    message that can't be read is a fault and the rest of the conversation is imported.
+    A conversation or a message that can't be read is logged as a fault, and the rest is imported.
     """
     return stream_conversations(
-        _conversations(values), lambda item, where: _session(read_object(item, where), where, skips), skips
+        _conversations(values, skips),
+        lambda item, where: _session(read_object(item, where), where, skips),
+        skips,
     )
 
 
-def _conversations(values: Iterable[Any]) -> Iterator[Any]:
+def _conversations(values: Iterable[Any], skips: SkipLog) -> Iterator[Any]:
     """Yield the values, or the one conversation that they are the messages of."""
     rest = iter(values)
     first = next(rest, None)
-    if isinstance(first, dict) and "role" in first:
-        yield {"messages": [first, *rest]}
+    if isinstance(first, dict) and ("role" in first or _is_item(first)):
+        messages = [first, *rest]
+        skips.open(1, len(messages))
+        yield {"messages": messages}
     elif first is not None:
         yield first
         yield from rest
@@ -87,7 +105,14 @@ def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSes
         nodes = read_object(item["mapping"], f"{where}, mapping").values()
         source = "deepseek" if any(map(_is_deepseek, nodes)) else "chatgpt"
     elif "messages" in item:
-        source, messages = "openai", list(_listed_messages(item["messages"], where))
+        values = read_list(item["messages"], f"{where}, messages")
+        skips.open(len(values))
+        source, messages = "openai", _listed_messages(values, where, skips)
+        if item.get("system"):
+            skips.note_part(NO_WORDS, f"{where}, system")
+        if strange := sorted(_strange_fields(item, values)):
+            shown = ", ".join(strange[:8]) + (", ..." if len(strange) > 8 else "")
+            skips.note_part(f"fields of an unknown program in the shape of OpenAI's chats: {shown}", where)
     else:
         raise expected(where, "'messages' or 'mapping'", sorted(item))
     own_id = read_text(item.get("conversation_id") or item.get("id"), f"{where}, id")
@@ -108,46 +133,46 @@ def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSes
     )
 
 
-def _listed_messages(value: object, where: str) -> Iterator[ImportedMessage]:
-    for index, raw in enumerate(read_list(value, f"{where}, messages"), 1):
+def _listed_messages(values: Sequence[Any], where: str, skips: SkipLog) -> list[ImportedMessage]:
+    """Return the messages of a chat, in the order of their times if each has one."""
+    found: list[list[ImportedMessage]] = []
+    times: list[float] = []
+    for index, raw in enumerate(values, 1):
         place = f"{where}, message {index}"
-        message = read_object(raw, place)
-        if message.get("role") == _HEADER_ROLE:
-            continue
-        role = read_role(message.get("role"), f"{place}, role")
-        content = read_content(message.get("content"), f"{place}, content")
-        calls = message.get("tool_calls") or []
-        if not role or not (content.strip() or calls):
-            continue
-        yield ImportedMessage(
-            role=role,
-            content=content,
-            speaker=read_text(message.get("name"), f"{place}, name") if role != "tool" else "",
-            ref=read_text(message.get("id"), f"{place}, id"),
-            timestamp=read_time(message.get("timestamp") or message.get("created_at"), f"{place}, timestamp"),
-            tool_name=read_text(message.get("name"), f"{place}, name") if role == "tool" else "",
-            tool_calls=tuple(
-                dict(read_object(call, f"{place}, tool_calls"))
-                for call in read_list(calls, f"{place}, tool_calls")
-            ),
-        )
+        try:
+            value = read_object(raw, place)
+            at = read_time(value.get("timestamp") or value.get("created_at"), f"{place}, timestamp")
+            found.append(
+                read_chat_message(value, place, skips, ref=read_text(value.get("id"), f"{place}, id"), at=at)
+            )
+        except ImportFailed as exc:
+            skips.fault(exc)
+        else:
+            times.append(nan if at is None else at)
+    return list(chain.from_iterable(in_time(found, times)))
 
 
 def _branch_messages(item: Mapping[str, Any], where: str, skips: SkipLog) -> Iterator[ImportedMessage]:
-    for node_id, node in _branch(item, where):
+    branch = _branch(item, where)
+    names = {name for name, _ in branch}
+    nodes = read_object(item["mapping"], f"{where}, mapping").items()
+    messages = {name for name, node in nodes if isinstance(node, dict) and node.get("message") is not None}
+    skips.open(len(messages))
+    for name in sorted(messages - names):
+        skips.note("messages of a branch that was left", f"{where}, node {name}")
+    for node_id, node in branch:
         if node.get("message") is None:
             continue
         try:
             place = f"{where}, node {node_id}"
             if _is_deepseek(node):
-                found = _deepseek_message(node["message"], node_id, place, skips)
+                found = _deepseek_messages(node["message"], node_id, place, skips)
             else:
-                found = _tree_message(node["message"], place)
+                found = _tree_messages(node["message"], place, skips)
         except ImportFailed as exc:
             skips.fault(exc)
         else:
-            if found is not None:
-                yield found
+            yield from found
 
 
 def _branch(item: Mapping[str, Any], where: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -184,45 +209,139 @@ def _is_deepseek(node: object) -> bool:
     )
 
 
-def _deepseek_message(
+def _deepseek_messages(
     message: Mapping[str, Any], node_id: str, where: str, skips: SkipLog
-) -> ImportedMessage | None:
-    """Return the message of a node of DeepSeek, whose kinds of fragments tell who wrote it."""
-    texts: dict[str, list[str]] = {"user": [], "assistant": []}
+) -> list[ImportedMessage]:
+    """Return the messages of a node of DeepSeek, whose kinds of fragments tell who wrote it."""
+    at = read_time(message.get("inserted_at"), f"{where}, inserted_at")
+    texts: dict[str, list[Part]] = {"user": [], "assistant": []}
+    others = 0
     for raw in message["fragments"]:
         fragment = read_object(raw, f"{where}, fragments")
         kind = read_text(fragment.get("type"), f"{where}, type")
         if kind in _DEEPSEEK_ROLES:
-            texts[_DEEPSEEK_ROLES[kind]].append(read_content(fragment.get("content"), f"{where}, content"))
+            texts[_DEEPSEEK_ROLES[kind]] += read_parts(fragment.get("content"), f"{where}, content", skips)
         else:
-            skips.note(f"parts of the kind {kind[:40]!r}", where)
-    role = "user" if texts["user"] else "assistant"
-    text = "\n".join(filter(str.strip, texts[role]))
-    at = read_time(message.get("inserted_at"), f"{where}, inserted_at")
-    return ImportedMessage(role, text, ref=node_id, timestamp=at) if text else None
+            others += 1
+            skips.note_part(f"parts of the kind {kind[:40]!r}", where)
+    roles = [role for role, parts in texts.items() if parts]
+    if not roles:
+        skips.open(0) if others else skips.note(NO_WORDS, where)
+        return []
+    skips.open(len(roles))
+    return [
+        one
+        for number, role in enumerate(roles)
+        for one in read_message(
+            role, texts[role], where, skips, ref=f"{node_id}/{number}" if number else node_id, at=at
+        )
+    ]
 
 
-def _tree_message(node: object, where: str) -> ImportedMessage | None:
-    """Return the message of a node, None for instructions, reasoning and hidden messages."""
+def _tree_messages(node: object, where: str, skips: SkipLog) -> list[ImportedMessage]:
+    """Return the messages of a node, none for instructions, reasoning and hidden messages."""
     message = read_object(node, where)
     author = read_object(message.get("author"), f"{where}, author")
     role = read_role(author.get("role"), f"{where}, role")
     content = read_object(message.get("content"), f"{where}, content")
     metadata = read_object(message.get("metadata") or {}, f"{where}, metadata")
-    hidden = metadata.get("is_visually_hidden_from_conversation")
     kind = read_text(content.get("content_type"), f"{where}, content_type")
-    if not role or hidden or kind in _HIDDEN_KINDS:
-        return None
-    text = read_content(content.get("parts", content.get("text")), f"{where}, content")
-    if not text.strip():
-        return None
+    ref = read_text(message.get("id"), f"{where}, id")
+    at = read_time(message.get("create_time"), f"{where}, create_time")
+    if metadata.get("is_visually_hidden_from_conversation"):
+        skips.note("messages that were hidden from the person", where)
+    elif kind in _HIDDEN_KINDS:
+        skips.note(f"parts of the kind {kind!r}", where)
+    elif not role:
+        skips.note(NO_WORDS, where)
+    else:
+        name = read_text(author.get("name"), f"{where}, name")
+        parts = _tree_parts(message, content, role, name, f"{where}, content", skips)
+        return read_message(role, parts, where, skips, ref=ref, at=at)
+    return []
+
+
+def _tree_parts(
+    message: Mapping[str, Any], content: Mapping[str, Any], role: str, name: str, where: str, skips: SkipLog
+) -> Iterator[Part]:
+    shown = content.get("parts", content.get("text"))
+    parts = read_parts([content] if shown is None else shown, where, skips)
     recipient = message.get("recipient") or "all"
-    calls = recipient != "all" and role == "assistant"
-    return ImportedMessage(
-        role=role,
-        content="" if calls else text,
-        ref=read_text(message.get("id"), f"{where}, id"),
-        timestamp=read_time(message.get("create_time"), f"{where}, create_time"),
-        tool_name=read_text(author.get("name"), f"{where}, name") if role == "tool" else "",
-        tool_calls=({"name": str(recipient), "arguments": text},) if calls else (),
-    )
+    if role == "tool":
+        if text := "\n".join(part.text for part in parts):
+            yield Part("result", text, None, name)
+    elif role == "assistant" and recipient != "all":
+        if text := "\n".join(part.text for part in parts):
+            yield Part("call", call={"name": str(recipient), "arguments": text})
+    else:
+        yield from parts
+
+
+_CHAT_FIELDS = frozenset(
+    [
+        "id",
+        "conversation_id",
+        "title",
+        "messages",
+        "model",
+        "system",
+        "tools",
+        "metadata",
+        "create_time",
+        "created_at",
+        "inserted_at",
+        "updated_at",
+        "update_time",
+    ]
+)
+_MESSAGE_FIELDS = frozenset(
+    [
+        "role",
+        "content",
+        "parts",
+        "name",
+        "id",
+        "timestamp",
+        "created_at",
+        "create_time",
+        "tool_calls",
+        "tool_call_id",
+        "tool_name",
+        "function_call",
+        "refusal",
+        "audio",
+        "annotations",
+        "attachments",
+        "experimental_attachments",
+        "files",
+        "images",
+        "reasoning",
+        "reasoning_content",
+        "thinking",
+        "type",
+        "status",
+        "call_id",
+        "output",
+        "arguments",
+        "input",
+        "action",
+        "summary",
+        "encrypted_content",
+        "phase",
+        "model",
+        "metadata",
+        "finish_reason",
+        "stop_reason",
+        "stop_sequence",
+        "usage",
+    ]
+)
+
+
+def _strange_fields(item: Mapping[str, Any], messages: Sequence[Any]) -> set[str]:
+    """Return the fields of a chat that no API and no documented file has: the facts of an unknown program."""
+    strange = {name for name, value in item.items() if value} - _CHAT_FIELDS
+    for message in messages:
+        if isinstance(message, Mapping) and "role" in message:
+            strange |= {name for name, value in message.items() if value} - _MESSAGE_FIELDS
+    return strange

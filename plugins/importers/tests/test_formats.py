@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import ImportedSession, SkipLog, read_file
+from hermes_core.importers import ImportedSession, SkipLog, read_file, stream_file
 from hermes_memory_importers.extension import FORMATS
 from hermes_memory_importers.openai import stream_openai
 
@@ -249,3 +249,30 @@ def test_a_file_that_is_refused_is_closed_while_the_exception_is_kept(tmp_path: 
     files = [entry.resolve() for entry in Path("/proc/self/fd").iterdir()]
     assert path.resolve() not in files
     assert kept.value.__traceback__ is not None
+
+
+def test_an_unknown_program_in_the_shape_of_a_chat_is_said_to_be_that(tmp_path: Path) -> None:
+    skips = SkipLog()
+    chat = {**CHAT, "workspace": "w", "theme": None}
+    ((session, _),) = stream_file(file(tmp_path, chat), skips=skips)
+    assert session.source == "openai"
+    assert [(skip.reason, skip.count, skip.fault) for skip in skips.all()] == [
+        ("fields of an unknown program in the shape of OpenAI's chats: workspace", 1, False)
+    ]
+    skips = SkipLog()
+    assert list(stream_file(file(tmp_path, CHAT), skips=skips))
+    assert skips.all() == []
+
+
+def test_an_item_that_can_not_be_read_costs_that_item_only(tmp_path: Path) -> None:
+    messages = [*CHAT["messages"], {"content": "who says this?"}, {"role": "robot", "content": "beep"}]
+    skips = SkipLog()
+    ((_, turns),) = stream_file(file(tmp_path, {"messages": messages}), skips=skips)
+    assert [message.content for turn in turns for message in turn.messages] == ["hi", "hello"]
+    assert sum(skip.count for skip in skips.all() if skip.fault) == 2
+
+
+def test_a_program_with_a_shape_of_its_own_is_recognised_behind_lines_of_a_chat(tmp_path: Path) -> None:
+    record = {"type": "user", "uuid": "u", "sessionId": "s", "message": {"role": "user", "content": "hi"}}
+    path = file(tmp_path, "\n".join(map(json.dumps, [{"role": "user", "content": "x"}, record])))
+    assert [session.source for session in read_file(path)] == ["claude-code"]
