@@ -6,6 +6,7 @@ from hermes_core.config.credentials import Credentials
 from hermes_core.config.file import (
     backup_folder,
     config_text,
+    edit_config,
     is_provider_key,
     known_key,
     load_config,
@@ -50,6 +51,7 @@ __all__ = [
     "Value",
     "backup_folder",
     "config_text",
+    "edit_config",
     "is_provider_key",
     "known_key",
     "load_config",

@@ -6,15 +6,13 @@ alone, so that the file can be shared.
 
 from __future__ import annotations
 
-import contextlib
+import codecs
 import difflib
 import hashlib
-import io
-import itertools
 import json
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +34,13 @@ from hermes_core.config.keys import (
     key_of_platform,
 )
 from hermes_core.config.schema import checked
+from hermes_core.config.yaml_text import Loader, read_data, with_value, without_value, yaml_errors
 from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome, expanded
 from hermes_core.storage.files import PRIVATE_FILE, locked, read_utf8, write_atomic
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# Other programs mark values with tags of their own, as Home Assistant does with `!secret`; they stay as written.
-_LenientLoader: Any = type("_LenientLoader", (_Loader,), {})
-_LenientLoader.add_multi_constructor("!", lambda _loader, _suffix, node: yaml.serialize(node))
 _NAME = re.compile(r"[\w-]+")
-_MAX_LINE_CHARS = 1 << 20
 _STORAGE_URL = "storage.url"
 _STORAGE_SCHEMA = "storage.schema"
 
@@ -56,8 +50,6 @@ _SHORT_KEYS = {"model": "name", "storage": "url"}
 _PASSWORD_IN_ADDRESS = re.compile(r"://[^/@?]*:[^/?]*@|(?:^|[?&\s])(?:ssl)?password\s*=", re.IGNORECASE)
 _ALIKE = 0.8
 """The similarity of two names above which one of them is taken for a slip."""
-# PyYAML and ruamel let these errors out for a value that only looks like a date or a number: `2024-02-30`, `0x_`.
-_CONVERSION_ERRORS = (ValueError, LookupError, AttributeError, RecursionError)
 
 
 def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> Config:
@@ -187,54 +179,38 @@ def set_value(home: HermesHome, key: str, value: Value) -> None:
         _refuse_password(value, key)
         if value is not None:
             checked(known, value, strict=True)
-    block, *within, name = key.split(".")
+    path = key.split(".")
     plain = list(value) if isinstance(value, list | tuple) else value
-    with _edited(home) as (tree, expected):
-        for data, new in ((tree, _with_quotes(plain)), (expected, plain)):
-            data[block] = _mapping(block, data.get(block))
-            _block_within(data[block], within, key)[name] = new
 
+    def changed(text: str) -> str:
+        held = (read_data(text) or {}).get(path[0])
+        short = _SHORT_KEYS.get(path[0])
+        if short is None or held is None or isinstance(held, dict):
+            return with_value(text, path, plain)
+        if path[1:] == [short]:
+            return with_value(text, path[:1], plain)
+        return with_value(with_value(text, path[:1], {short: str(held)}), path, plain)
 
-def _block_within(block: Any, names: Sequence[str], key: str) -> Any:
-    """Return the block below `block` that the names lead to, made if it is absent. Raises `ConfigError` for a value."""
-    for number, name in enumerate(names):
-        below = block.get(name)
-        if below is not None and not isinstance(below, dict):
-            place = ".".join(key.split(".")[: number + 2])
-            raise ConfigError(
-                f"{place} is {below!r} and no block, so {key} has no place", f"unset {place} first"
-            )
-        # A copy, since another part of the file may share the block by an anchor; its change shows as harm.
-        block[name] = below if hasattr(below, "ca") else dict(below or {})
-        block = block[name]
-    return block
+    edit_config(home, changed)
 
 
 def unset_value(home: HermesHome, key: str) -> None:
     """Remove one key from the file, so that its default holds. Does nothing if the file does not have it."""
     if not is_provider_key(key):
         known_key(key)
-    elif stored_value(home, key) is None:
-        return
-    block, *within, name = key.split(".")
-    with _edited(home) as (tree, expected):
-        for data in (tree, expected):
-            if isinstance(held := data.get(block), dict):
-                _block_within(held, within, key).pop(name, None)
-            elif held is not None and name == _SHORT_KEYS.get(block, "name"):
-                del data[block]
+    path = key.split(".")
 
+    def changed(text: str) -> str:
+        held = (read_data(text) or {}).get(path[0])
+        is_short = not isinstance(held, dict) and path[1] == _SHORT_KEYS.get(path[0])
+        return without_value(text, path[:1] if is_short else path)
 
-def _mapping(name: str, block: Any) -> Any:
-    """Return a block that can hold a key. The file may have the value of one key in place of the block."""
-    if isinstance(block, dict):
-        return block
-    return {} if block is None else {_SHORT_KEYS.get(name, "name"): str(block)}
+    edit_config(home, changed)
 
 
 def stored_keys(home: HermesHome) -> frozenset[str]:
     """Return our keys that config.yaml sets; all others have their defaults. Raises `ConfigError`."""
-    data = _plain_data(config_text(home)) or {}
+    data = read_data(config_text(home)) or {}
     named = {
         f"{block}.{name}" for block, values in data.items() if isinstance(values, dict) for name in values
     }
@@ -261,7 +237,7 @@ def stored_value(home: HermesHome, key: str) -> Any:
 
     Raises `ConfigError` for a file that can't be read.
     """
-    value = _plain_data(config_text(home))
+    value = read_data(config_text(home))
     for name in key.split("."):
         if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
             value = value[int(name)]
@@ -284,8 +260,8 @@ class _ConfigReader:
         self.warnings: list[str] = []
         self.foreign: list[str] = []
         self.configured: set[str] = set()
-        with _yaml_errors():
-            self._loader = _Loader(text)
+        with yaml_errors():
+            self._loader = Loader(text)
             root = self._loader.get_single_node()
         self._top = self._pairs(root, "config.yaml") if _has_content(root) else {}
         self._shared = is_of_hermes_agent(self._top.keys())
@@ -365,7 +341,7 @@ class _ConfigReader:
             self._warn_unknown(full, line, siblings, certain=certain)
 
     def _value(self, key: Field, line: int, node: Any) -> Any:
-        with _yaml_errors(line):
+        with yaml_errors(line):
             value = self._loader.construct_object(node, deep=True)
         if value is None:
             return None
@@ -392,7 +368,7 @@ class _ConfigReader:
                 "see the configuration reference",
             )
         self._warn_twice(node, BLOCKS if where == "config.yaml" else None)
-        with _yaml_errors():
+        with yaml_errors():
             self._loader.flatten_mapping(node)
         return {str(key.value): (key.start_mark.line + 1, value) for key, value in node.value}
 
@@ -429,138 +405,25 @@ def _misplaced(name: str, node: Any) -> str:
     return next((key for key in places if key in KEYS), "")
 
 
-@contextlib.contextmanager
-def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Hold the lock, and yield the file as a ruamel tree and as plain data. The caller makes one change in both.
+def edit_config(home: HermesHome, change: Callable[[str], str]) -> None:
+    """Write config.yaml with a change of its text, such as `with_value`, under the lock of the file.
 
-    The file is written if the text of the changed tree reads as the changed data.
+    Raises `ConfigError`, and changes nothing, if the text is no configuration before or after the change.
     """
     path = home.config_yaml
     with locked(path):
         before = read_utf8(path, ConfigError)
         parse_config(before)
-        old = before.replace("\r\n", "\n")
-        editor, tree = _round_trip(old)
-        plain = _plain_data(old) or {}
-        # Blocks that share values by an anchor change one by one here, so that the change of another shows below.
-        plain = {key: dict(block) if isinstance(block, dict) else block for key, block in plain.items()}
-        yield tree, plain
-        new = _with_comments(old, _dump(editor, tree, old)) if plain else old
-        unharmed = _with_empty_blocks(_plain_data(new) or {}) == _with_empty_blocks(plain)
-        parse_config(new)
-        if not unharmed:
-            raise ConfigError(
-                f"{str(path)!r} can't be changed without harming other values", "edit it by hand"
-            )
-        if new != old:
-            text = new.replace("\n", "\r\n") if old != before else new  # Notepad wrote it
-            write_atomic(path, text.encode(), _mode_of(path))
+        after = change(before)
+        parse_config(after)
+        if after != before:
+            has_bom = path.exists() and path.read_bytes().startswith(codecs.BOM_UTF8)
+            write_atomic(path, after.encode("utf-8-sig" if has_bom else "utf-8"), _mode_of(path))
 
 
 def _mode_of(path: Path) -> int:
     """Return the person's own mode of the file. A new file is private: an address in it may hold a password."""
     return path.stat().st_mode & 0o777 if path.exists() else PRIVATE_FILE
-
-
-def _round_trip(text: str) -> tuple[Any, Any]:
-    """Return ruamel's editor with the file's own indentation, and the tree of the file with its comments."""
-    from ruamel.yaml import YAML  # only writers pay for it
-    from ruamel.yaml.comments import CommentedMap
-    from ruamel.yaml.error import YAMLError
-
-    editor = YAML()
-    editor.preserve_quotes = True
-    editor.width = _MAX_LINE_CHARS  # else ruamel would break lines that the person did not
-    mapping, offset = _indentation(text)
-    editor.indent(mapping=mapping, sequence=offset + 2, offset=offset)
-    try:
-        tree = editor.load(text)
-    except (YAMLError, *_CONVERSION_ERRORS) as exc:
-        raise ConfigError(f"config.yaml can't be edited: {_one_line(exc)}", "correct it by hand") from exc
-    return editor, CommentedMap() if tree is None else tree
-
-
-def _indentation(text: str) -> tuple[int, int]:
-    """Return the file's own indentation: of a mapping's names, and of a list's dashes."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    mapping = offset = None
-    for above, line in itertools.pairwise(lines):
-        step = (len(line) - len(line.lstrip())) - (len(above) - len(above.lstrip()))
-        if not above.partition(" #")[0].rstrip().endswith(":") or step < 0:
-            continue
-        if line.lstrip().startswith("- "):
-            offset = step if offset is None else offset
-        elif step and mapping is None:
-            mapping = step
-    return mapping or 2, offset or 0
-
-
-def _dump(editor: Any, tree: Any, old: str) -> str:
-    """Return the new text. A file of comments alone has no tree, so the new text goes below them."""
-    buffer = io.StringIO()
-    editor.dump(tree, buffer)
-    # Below a comment, ruamel writes a block that became empty at the beginning of a line, where it is no YAML.
-    new = buffer.getvalue().replace("\n{}\n", "\n")
-    if _plain_data(old) is not None:
-        return new
-    return f"{old.rstrip()}\n\n{new}" if old.strip() else new
-
-
-def _with_empty_blocks(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data with each empty block as None, since it may be written in two ways."""
-    return {key: None if value == {} else value for key, value in data.items()}
-
-
-def _with_comments(old: str, new: str) -> str:
-    """Return the new text with the comments below the change in their old place.
-
-    To ruamel, comments are the end of the value above them: they vanish with a value that is removed, and stay
-    above a key that is added.
-    """
-    before, after = (text.removesuffix("\n").split("\n") for text in (old, new))
-    below: list[str] = []
-    while before and after and before[-1].split() == after[-1].split():
-        below.insert(0, after.pop())
-        before.pop()
-    run = [*itertools.takewhile(_is_comment, reversed(before))][::-1]
-    added = [*itertools.takewhile(lambda line: not _is_comment(line), reversed(after))][::-1]
-    above = after[: len(after) - len(added)]
-    if _comments(after) < _comments(before):
-        after += run
-    elif run and added and above[-len(run) :] == run and (depth := _depth(added[0])):
-        own = [*itertools.takewhile(lambda line: not line.strip() or _depth(line) >= depth, run)]
-        while own and not own[-1].strip():
-            own.pop()
-        after = above[: -len(run)] + own + added + run[len(own) :]
-    return "\n".join([*after, *below, ""])
-
-
-def _is_comment(line: str) -> bool:
-    return not line.strip() or line.lstrip().startswith("#")
-
-
-def _comments(lines: list[str]) -> int:
-    return sum(line.lstrip().startswith("#") for line in lines)
-
-
-def _depth(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _with_quotes(value: Value) -> Any:
-    """Return the value for ruamel to write, in quotes if YAML 1.1 would read a bare `off` or `12` as no string."""
-    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
-
-    if isinstance(value, list):
-        return [_with_quotes(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _with_quotes(item) for name, item in value.items()}
-    if not isinstance(value, str):
-        return value
-    with contextlib.suppress(yaml.YAMLError):
-        if yaml.load(value, _Loader) == value:
-            return value
-    return DoubleQuotedScalarString(value)
 
 
 def known_key(key: str) -> Field:
@@ -580,35 +443,9 @@ def known_key(key: str) -> Field:
     )
 
 
-@contextlib.contextmanager
-def _yaml_errors(line: int = 0) -> Iterator[None]:
-    """Turn PyYAML's errors into ours with the line; `line` is the place if PyYAML names none."""
-    try:
-        yield
-    except yaml.MarkedYAMLError as exc:
-        mark = exc.problem_mark or exc.context_mark
-        place = f" line {mark.line + 1}" if mark else ""
-        raise ConfigError(
-            f"config.yaml{place}: {exc.problem or exc.context}", "correct the YAML there"
-        ) from exc
-    except (yaml.YAMLError, *_CONVERSION_ERRORS) as exc:
-        place = f" line {line}" if line else ""
-        raise ConfigError(f"config.yaml{place} can't be read: {_one_line(exc)}", "correct the YAML") from exc
-
-
-def _plain_data(text: str) -> Any:
-    """Return what a text of YAML holds, also in blocks of other programs. Raises `ConfigError`."""
-    with _yaml_errors():
-        return yaml.load(text, _LenientLoader)
-
-
 def _has_content(node: Any) -> bool:
     return node is not None and node.tag != "tag:yaml.org,2002:null"
 
 
 def _short(node: Any) -> str:
     return str(node.value)[:40] if isinstance(node, yaml.ScalarNode) else "a list"
-
-
-def _one_line(exc: Exception) -> str:
-    return " ".join(str(exc).split())

@@ -285,7 +285,6 @@ HEAVY = [
     "rich",
     "click",
     "yaml",
-    "ruamel",
     "sqlite3",
 ]
 WATCHED = """

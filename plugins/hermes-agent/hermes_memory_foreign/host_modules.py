@@ -16,7 +16,6 @@ import getpass
 import importlib
 import importlib.machinery
 import importlib.util
-import io
 import json
 import logging
 import os
@@ -36,11 +35,13 @@ from typing import Any
 import click
 
 from hermes_core import HermesHome
+from hermes_core.config import edit_config
+from hermes_core.config.yaml_text import read_data, with_value
 from hermes_core.errors import ConfigError
 from hermes_core.home import FOLDER_PREFIX
 from hermes_core.kit import write_atomic
 from hermes_core.loader.folder_import import FOLDER_PACKAGE
-from hermes_core.storage.files import ensure_folder, locked
+from hermes_core.storage.files import ensure_folder
 from hermes_memory_foreign import host_model, host_sessions, host_tools, turn_authors
 from hermes_memory_foreign.environment import (
     get_hermes_home,
@@ -248,31 +249,19 @@ def _save_config(config: Mapping[str, Any], **_: Any) -> None:
 
     Providers keep blocks of their own under `memory`, so keys that this project does not know are theirs to write.
     """
-    from ruamel.yaml import YAML
-
-    path = _here().config_yaml
-    # ruamel.yaml keeps the comments of the person, which PyYAML drops.
-    editor = YAML()
-    editor.preserve_quotes = True
-    # Read and written under one lock: another process may set a key meanwhile.
-    with locked(path):
-        old = editor.load(path.read_text(encoding="utf-8-sig")) if path.is_file() else None
-        tree = old if isinstance(old, MutableMapping) else {}
-        _merge(tree, config)
-        buffer = io.StringIO()
-        editor.dump(tree, buffer)
-        write_atomic(path, buffer.getvalue().encode())
+    edit_config(_here(), lambda text: _merged(text, config, read_data(text) or {}))
 
 
-def _merge(tree: MutableMapping[str, Any], values: Mapping[str, Any]) -> None:
+def _merged(text: str, values: Mapping[str, Any], held: Mapping[str, Any], above: Sequence[str] = ()) -> str:
     for key, value in values.items():
-        below = tree.get(key)
-        if isinstance(value, Mapping) and isinstance(below, MutableMapping):
-            _merge(below, value)
+        path, below = (*above, str(key)), held.get(key)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            text = _merged(text, value, below, path)
         elif key == "provider" and _is_folder_selector(below) and below == f"{FOLDER_PREFIX}{value}":
             continue  # it was read without the prefix
-        elif key not in tree or below != value:
-            tree[key] = value
+        elif key not in held or below != value:
+            text = with_value(text, path, value)
+    return text
 
 
 def _cfg_get(config: Any, *keys: str, default: Any = None) -> Any:

@@ -189,13 +189,20 @@ def test_a_question_is_not_trivial(text: str) -> None:
 
 def test_a_saved_configuration_keeps_comments_and_what_it_does_not_name(hermes_home: HermesHome) -> None:
     hermes_home.path.mkdir()
-    hermes_home.config_yaml.write_text("memory:\n  provider: duck  # mine\nother: 1\n")
+    words = "word " * 40
+    hermes_home.config_yaml.write_text(f"memory:\n  provider: duck  # mine\nother: 1\ntext: {words}\n")
     view = VIEWS["hermes_cli.config"]
     with call_in(hermes_home.path):
         view["save_config"]({"memory": {"duck": {"pond": "big"}}}, merge_existing=True)  # type: ignore[operator]
         config = view["load_config"]()  # type: ignore[operator]
-    assert config == {"memory": {"provider": "duck", "duck": {"pond": "big"}}, "other": 1}
-    assert "# mine" in hermes_home.config_yaml.read_text()
+    assert config == {
+        "memory": {"provider": "duck", "duck": {"pond": "big"}},
+        "other": 1,
+        "text": words.strip(),
+    }
+    assert hermes_home.config_yaml.read_text() == (
+        f"memory:\n  provider: duck  # mine\n  duck:\n    pond: big\nother: 1\ntext: {words}\n"
+    )
 
 
 def test_values_are_read_by_path_with_a_default() -> None:
