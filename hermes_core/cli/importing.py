@@ -146,7 +146,9 @@ def import_command(
         memory: list[Memory] = []
 
         def opened() -> Memory:
-            memory.extend(() if memory else [stack.enter_context(open_memory(home_of(ctx)))])
+            if not memory:
+                memory.append(stack.enter_context(open_memory(home_of(ctx))))
+                stack.enter_context(memory[0].sessions.vectors_later())
             return memory[0]
 
         run = _Import(
@@ -228,8 +230,8 @@ def _describe_skip(skip: Skip) -> str:
 def import_with_progress(
     memory: Memory, sessions: Iterable[StreamedSession], total: int | None = None
 ) -> ImportResult:
-    """Import with a progress bar on standard error, if that is a terminal. `total` is the number of turns."""
-    with progress_bar("importing", "turns") as bar:
+    """Import with a progress bar on standard error. `total` is the number of turns."""
+    with progress_bar("importing", "turns") as bar, memory.sessions.vectors_later():
         task = bar.add_task("", total=total)
         return import_sessions(memory, sessions, on_turn=lambda: bar.advance(task))
 

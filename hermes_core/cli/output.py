@@ -208,10 +208,14 @@ def edit_text(text: str, extension: str) -> str | None:
 
 
 def progress_bar(what: str, unit: str) -> Progress:
-    """Return a progress bar on standard error, which shows nothing if that is no terminal."""
+    """Return a progress bar on standard error, which writes a line now and then if that is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    if not sys.stderr.isatty():
+        from hermes_core.cli.progress import ProgressLines
+
+        return ProgressLines(what, unit)
     return Progress(
         TextColumn(what),
         BarColumn(),
@@ -220,5 +224,4 @@ def progress_bar(what: str, unit: str) -> Progress:
         TimeRemainingColumn(),
         console=Console(file=sys.stderr),
         transient=True,
-        disable=not sys.stderr.isatty(),
     )

@@ -131,6 +131,7 @@ class SessionStore:
         self.database: Engine = path
         self.index = search_index(self.database)
         self._clock = clock
+        self._makes_vectors = True
         self.past = PastSessions(self.database, self.index, None if read_only else make_vectors, clock, zone)
         self.turns = TurnStore(self.database, self.index)
         self.meta = SessionMeta(self.database, clock)
@@ -796,8 +797,18 @@ class SessionStore:
 
     # ------------------------------------------------------------------ search
 
+    @contextlib.contextmanager
+    def vectors_later(self) -> Iterator[None]:
+        """Make no vectors of new messages until the end, since the model would slow down many writes in a row."""
+        before, self._makes_vectors = self._makes_vectors, False
+        try:
+            yield
+        finally:
+            self._makes_vectors = before
+            self._wake_vectors()
+
     def _wake_vectors(self) -> None:
-        if self.past.vectors is not None:
+        if self._makes_vectors and self.past.vectors is not None:
             # Before the commit, its thread would not see the messages.
             self.database.after_commit(self.past.vectors.wake)
 

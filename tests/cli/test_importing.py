@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome
+from hermes_core import HermesHome, Memory
 from hermes_core.config import set_value
 
 LISTS = "[" + "[]," * 2_000_000 + "[]]"
@@ -368,3 +368,62 @@ def test_a_shape_that_is_not_recognised_is_unknown(hermes: Any, tmp_path: Path, 
     for form in (content, [content]):
         path.write_text(json.dumps(form))
         assert "no known format: it begins with" in hermes("import", path, code=1).stderr
+
+
+def test_a_long_import_writes_lines_of_its_progress_where_no_terminal_is(
+    hermes: Any, chat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_core.cli.progress.DEFAULT_LINE_STEPS", 2)
+    monkeypatch.setattr("hermes_core.cli.progress.LINE_STEPS", {"files": 1})
+    assert hermes("import", chat).stderr == "importing: 2 turns\n"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / f"{name}.jsonl").write_text(
+            f'{{"session": "{name}", "role": "user", "content": "Hi {name}"}}'
+        )
+    assert hermes("import", folder).stderr == "importing: 1 of 2 files\nimporting: 2 of 2 files\n"
+
+
+def test_a_short_import_writes_nothing_beside_its_result(hermes: Any, chat: Path) -> None:
+    assert hermes("import", chat).stderr == ""
+
+
+class _Vectors:
+    """An index of meaning that notes when it is asked to make vectors."""
+
+    fault = mismatch = ""
+
+    def __init__(self, steps: list[str]) -> None:
+        self._steps = steps
+
+    def wake(self) -> None:
+        self._steps.append("wake")
+
+    def missing(self) -> int:
+        return 3
+
+    def build(self, progress: Any) -> int:
+        self._steps.append("build")
+        progress(3)
+        return 3
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_vectors_of_an_import_come_after_it(
+    hermes: Any, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    monkeypatch.setattr("hermes_core.sessions.past_sessions.PastSessions.vectors", _Vectors(steps))
+    end_turn = Memory.end_turn
+
+    def noted(self: Memory, *args: Any, **kwargs: Any) -> Any:
+        steps.append("turn")
+        return end_turn(self, *args, **kwargs)
+
+    monkeypatch.setattr(Memory, "end_turn", noted)
+    hermes("import", chat)
+    assert steps[:4] == ["turn", "turn", "turn", "build"]
+    assert "wake" in steps[4:]

@@ -104,7 +104,11 @@ def import_exported(
                 "notes stand in your prompts as before",
                 err=as_json,
             )
-        with open_memory(home_of(ctx)) as memory, progress_bar("importing", "records") as bar:
+        with (
+            open_memory(home_of(ctx)) as memory,
+            memory.sessions.vectors_later(),
+            progress_bar("importing", "records") as bar,
+        ):
             task = bar.add_task("", total=sum(archive.manifest.counts.values()))
             done = import_archive(
                 memory, archive, owners, keep_origins=keep_origins, on_record=lambda: bar.advance(task)
