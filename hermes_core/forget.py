@@ -6,18 +6,38 @@ import dataclasses
 import json
 import shutil
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from hermes_core.contract.values import Session, parse_outside_id
+from hermes_core.contract.values import Erasure, Session, parse_outside_id
 from hermes_core.curated.hooks import NoteHooks
 from hermes_core.curated.store import TARGETS, Notes
 from hermes_core.errors import SessionError
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
+from hermes_core.outbox.rows import forgotten_user
 from hermes_core.sessions import maintenance
+from hermes_core.sessions.records import State
+
+
+class ProviderErasure(Struct, frozen=True):
+    """What became of the request to a provider to forget a user.
+
+    Attributes:
+        provider: Name of the provider.
+        state: "forgotten"; "incomplete" if something remains; "waiting" if the request is still in the outbox; "unable"
+            if the provider has no way to forget a person.
+        deleted: What was deleted, as the provider says.
+        remaining: What remains there, and how to delete it.
+    """
+
+    provider: str
+    state: Literal["forgotten", "incomplete", "waiting", "unable"]
+    deleted: tuple[str, ...] = ()
+    remaining: tuple[str, ...] = ()
 
 
 class ForgetReport(Struct, frozen=True):
@@ -27,12 +47,13 @@ class ForgetReport(Struct, frozen=True):
         user: The `Session.owner` of the user.
         sessions: Number of sessions.
         messages: Number of messages in them.
-        turns: Number of turns that the provider may have and was asked to forget.
+        turns: Number of turns that the provider may have.
         notes: Number of entries of the notes.
         provider: Name of the provider; "" for none.
         waiting: Number of rows in the outbox that wait for the provider.
         remaining: A sentence for each thing that this program can't delete.
         erased: True if all that the home held of the user is deleted. Data of an extension that is missing is not.
+        providers: What became of it at each provider that may have something of the user.
     """
 
     user: str
@@ -44,12 +65,18 @@ class ForgetReport(Struct, frozen=True):
     waiting: int = 0
     remaining: tuple[str, ...] = ()
     erased: bool = False
+    providers: tuple[ProviderErasure, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """True if the home and all providers have forgotten the user."""
+        return self.erased and all(one.state == "forgotten" for one in self.providers)
 
 
 def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetReport:
-    """Delete everything that the stores hold of a user, and ask the provider to forget the user's turns and notes.
+    """Delete everything that the stores hold of a user, and ask the providers to forget the user.
 
-    The provider is asked by rows of the outbox, which `flush` delivers. Afterwards the file of the sessions is
+    The providers are asked by rows of the outbox, which `flush` delivers. Afterwards the file of the sessions is
     vacuumed, so that no deleted text stays in it.
 
     Args:
@@ -64,9 +91,10 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         raise SessionError(f"{user!r} is the person at home", "delete the home to forget that person")
     db = memory.sessions
     rows = db.database.execute(
-        'SELECT id, message_count FROM sessions WHERE "user" = ? ORDER BY last_active DESC', (user,)
+        'SELECT id, message_count, identity FROM sessions WHERE "user" = ? ORDER BY last_active DESC', (user,)
     ).fetchall()
-    speaker = _session_of(memory, user, [row["id"] for row in rows])
+    sessions = [_stored_session(memory, row["id"], row["identity"]) for row in rows]
+    speaker = _session_of(memory, user, sessions)
     own = Notes(
         memory.home,
         memory.sessions.database,
@@ -96,12 +124,16 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     ]
     if dry_run:
         return structs.replace(report, remaining=tuple(unerased))
-    turns = sum(_forget_session(memory, dataclasses.replace(speaker, id=row["id"])) for row in rows)
+    # A session whose identity is damaged is passed on as one of the user all the same.
+    own_sessions = (one if one.owner == user else dataclasses.replace(speaker, id=one.id) for one in sessions)
+    turns = sum(_forget_session(memory, user, session) for session in own_sessions)
     for target in TARGETS:
         if stored and _is_of_user(own, target):
             own.reset(target, session=speaker)
     own.files.prune()
     own.files.delete()
+    # Behind the removals of the notes, which are rows of this session.
+    memory.manager.forget_user(user, speaker)
     with db.transaction() as connection:
         connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
         connection.execute('DELETE FROM daily_usage WHERE "user" = ?', (user,))
@@ -119,7 +151,29 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         waiting=memory.manager.outbox.depth,
         remaining=(*unerased, *_remaining(memory)),
         erased=not unerased,
+        providers=provider_erasures(memory, user),
     )
+
+
+def provider_erasures(memory: Memory, user: str) -> tuple[ProviderErasure, ...]:
+    """Return what became of a user at each provider in use, and at each earlier one whose request still waits."""
+    outbox = memory.manager.outbox
+    in_use = memory.manager.erasures(user)
+    rows = outbox.requests_to_forget() if outbox.exists else ()
+    waiting = {row.provider for row in rows if forgotten_user(row) == user}
+    found = []
+    for name in dict.fromkeys([*in_use, *sorted(waiting)]):
+        erasure = in_use.get(name, Erasure())
+        if erasure is None:
+            where = f"look for {user} in its own documentation, program or account page, and delete it there"
+            remaining = (
+                f"it has no way to forget a person: what it was sent of {user} is still there; {where}",
+            )
+            found.append(ProviderErasure(name, "unable", remaining=remaining))
+            continue
+        state: Any = "waiting" if name in waiting else "incomplete" if erasure.remaining else "forgotten"
+        found.append(ProviderErasure(name, state, erasure.deleted, erasure.remaining))
+    return tuple(found)
 
 
 def _delete_folder(memory: Memory, folder: Path, exceptions: Collection[Path]) -> None:
@@ -137,28 +191,25 @@ def _delete_folder(memory: Memory, folder: Path, exceptions: Collection[Path]) -
     shutil.rmtree(folder)
 
 
-def _session_of(memory: Memory, user: str, ids: list[str]) -> Session:
+def _session_of(memory: Memory, user: str, sessions: Iterable[Session]) -> Session:
     """Return a session of the user that is not stored. Raises `SessionError` if `user` is no `Session.owner`."""
-    for session_id in ids:
-        for identity in memory.sessions.database.execute(
-            "SELECT identity FROM sessions WHERE id = ? AND identity <> ''", (session_id,)
-        ):
-            session = _fresh_session(memory, Session.from_dict({"id": session_id, **_object(identity[0])}))
-            if session.owner == user:
-                return session
+    new = f"forget-{uuid.uuid4().hex}"
+    for session in sessions:
+        if session.owner == user:
+            return dataclasses.replace(session, id=new, parent_id="")
     try:
-        session = _fresh_session(memory, Session.from_dict({"id": "forget", **parse_outside_id(user)}))
+        fields = parse_outside_id(user)
     except SessionError as exc:
         raise SessionError(
             f"{user!r} names no user", f"write PLATFORM:ID, as telegram:42; {_known_users(memory)}"
         ) from exc
-    return session
+    return _stored_session(memory, new, json.dumps(fields))
 
 
-def _fresh_session(memory: Memory, session: Session) -> Session:
-    """Return the session with an id of its own, in this home and without a parent."""
-    home, new = memory.home, f"forget-{uuid.uuid4().hex}"
-    return dataclasses.replace(session, id=new, parent_id="", home=str(home.path), identity=home.profile)
+def _stored_session(memory: Memory, session_id: str, identity: str) -> Session:
+    """Return a session in this home with the fields that its row holds as JSON."""
+    fields = {**_object(identity), "home": str(memory.home.path), "identity": memory.home.profile}
+    return Session.from_dict({**fields, "id": session_id})
 
 
 def _object(text: str) -> dict[str, object]:
@@ -169,16 +220,17 @@ def _object(text: str) -> dict[str, object]:
     return {key: item for key, item in value.items() if key != "id"} if isinstance(value, dict) else {}
 
 
-def _forget_session(memory: Memory, session: Session) -> int:
-    """Rewind a session from its first message on, so that the provider is asked to forget its turns, and delete it.
-
-    Return the number of its turns.
-    """
-    db = memory.sessions
-    if db.get_session(session.id) is None:  # deleted with the session that delegated it
+def _forget_session(memory: Memory, user: str, session: Session) -> int:
+    """Ask the providers to forget a session of the user, and delete it. Return the number of its turns."""
+    if memory.sessions.get_session(session.id) is None:  # deleted with the session that delegated it
         return 0
-    first = next(iter(db.get_messages(session.id, limit=1)), None)
-    turns = memory.rewind(session, first.id) if first is not None else []
+    rows = memory.sessions.database.execute(
+        "SELECT t.id FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state <> ?",
+        (session.id, State.REWOUND),
+    )
+    turns = [row[0] for row in rows]
+    # Before it is deleted: if this process dies in between, the next run asks again.
+    memory.manager.forget_user(user, session, turns)
     memory.delete_session(session.id)
     return len(turns)
 
@@ -207,6 +259,4 @@ def _remaining(memory: Memory) -> list[str]:
     ]
     if copies:
         sentences.append(f"copies of earlier stores are in the home: {', '.join(copies)}")
-    if memory.selected:
-        sentences.append(f"what {memory.selected!r} has learned from the turns may stay there: see its page")
     return sentences

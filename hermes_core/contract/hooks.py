@@ -29,6 +29,7 @@ from hermes_core.contract.values import (
     Check,
     Delegation,
     EndReason,
+    Erasure,
     Event,
     MemoryPage,
     MemoryRecord,
@@ -378,6 +379,24 @@ class ProviderHooks:
     )
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Move cached state from `switch.old` to `switch.new`; forget `switch.rewound_turns` if there are any."""
+        raise NotImplementedError
+
+    @_policy(
+        "boundary",
+        worker="write",
+        deadline=120.0,
+        combining="a row behind all others of each session of the user",
+        on_failure="stays in the outbox, tried again",
+    )
+    def forget_user(self, user: str, session: Session) -> Erasure:
+        """Delete all that is stored of a person: what was sent, what was learned of it, and copies on this disk.
+
+        `user` is the `Session.owner`. Called by `hermes-memory forget`, once for each deleted session of the user and
+        last for a session that stored nothing, so that what a session named is found by the session. Where the backend
+        has a place for the user alone, the first call deletes that, and the others find nothing: return `Erasure()`.
+        Delete nothing of anybody else, make nothing anew, and say in `Erasure.remaining` what stays. If the backend
+        still works on what it was sent, raise `BackendUnavailable` with `retry_after`.
+        """
         raise NotImplementedError
 
     # -------------------------------------------------------------------- end

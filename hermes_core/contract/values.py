@@ -507,6 +507,19 @@ class MemoryPage:
 
 
 @dataclass(frozen=True, slots=True)
+class Erasure:
+    """Answer of `forget_user`. Each text names its place, for people: "3 documents of the bank 'hermes-ann'".
+
+    Attributes:
+        deleted: What was deleted.
+        remaining: What could not be deleted, where it still stands, and how a person deletes it.
+    """
+
+    deleted: tuple[str, ...] = ()
+    remaining: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """Call of one of the provider's tools by a model. `arguments` is always a dict; its values are unchecked."""
 

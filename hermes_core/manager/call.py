@@ -14,6 +14,7 @@ from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import (
     Availability,
     Check,
+    Erasure,
     MemoryPage,
     MemoryRecord,
     MemoryWrite,
@@ -365,6 +366,12 @@ def _page(value: Any) -> MemoryPage:
         ) from exc
 
 
+def _erasure(value: Any) -> Erasure:
+    if not isinstance(value, Erasure):
+        raise _wrong(value, "an Erasure")
+    return Erasure(_list_of(str)(value.deleted), _list_of(str)(value.remaining))
+
+
 def _any_of(*kinds: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if not isinstance(value, kinds):
@@ -390,6 +397,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue_prefetch": as_recall,
     "handle_tool_call": _tool_text,
     "on_pre_compress": _text,
+    "forget_user": _erasure,
     "filter_write": _any_of(MemoryWrite, Refused),
     "filter_recall": _any_of(Recall, Refused),
 }

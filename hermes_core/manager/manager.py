@@ -18,6 +18,7 @@ from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES
 from hermes_core.contract.values import (
     Delegation,
     EndReason,
+    Erasure,
     Event,
     MemoryWrite,
     Message,
@@ -428,12 +429,29 @@ class MemoryManager:
     def forget_session(self, session_id: str) -> int:
         """Drop the prepared recall and the pending writes of a deleted session. Return the number of dropped writes.
 
-        A row that asks a provider to forget rewound turns stays. Call this in the transaction that deletes the
+        A row that asks a provider to forget a user or rewound turns stays. Call this in the transaction that deletes the
         session.
         """
         self.prefetch.forget(session_id)
         self.prompts.forget(session_id)
         return self.outbox.drop_session(session_id)
+
+    @traced
+    def forget_user(self, user: str, session: Session, turns: Sequence[str] = ()) -> None:
+        """Ask the providers to forget a user, behind the writes of one of the user's sessions, whose turns are `turns`.
+
+        A provider without the hook is asked to forget these turns, as after a rewind.
+        """
+        session = self._complete(session)
+        self.prefetch.forget(session.id)
+        self.writes.forget_user(user, session, turns)
+
+    def erasures(self, user: str) -> dict[str, Erasure | None]:
+        """Return what each external provider has deleted of a user; None for one without the hook `forget_user`."""
+        return {
+            handle.name: handle.erasures.get(user, Erasure()) if handle.implements("forget_user") else None
+            for handle in self._registry.external
+        }
 
     # --------------------------------------------------------------------- end
 

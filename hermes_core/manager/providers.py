@@ -16,7 +16,14 @@ from typing import Any, Literal
 import pluggy
 
 from hermes_core.contract.hooks import POLICIES, PROJECT
-from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NAME, Capabilities, Session
+from hermes_core.contract.values import (
+    BUILTIN_NAME,
+    LONGEST_TOOL_NAME,
+    TOOL_NAME,
+    Capabilities,
+    Erasure,
+    Session,
+)
 from hermes_core.errors import HermesError, ProviderUnavailable
 from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
@@ -504,6 +511,7 @@ class ProviderHandle:
             first `initialize`.
         schemas: Schemas of the tools that the provider offers, also those whose names another provider has.
         tool_problems: The warnings about tools that can't be offered because their schemas are wrong.
+        erasures: What the provider deleted of each user that it forgot.
         busy: Returns True if writes of the session with this id are pending. Its instance is then not closed.
         on_start: Called after each `initialize`.
     """
@@ -530,6 +538,7 @@ class ProviderHandle:
         self.schemas: tuple[dict[str, Any], ...] = ()
         self.warnings: list[str] = []
         self.tool_problems: list[str] = []
+        self.erasures: dict[str, Erasure] = {}
         self._scanned: set[tuple[str, str]] = set()
         self.busy: Callable[[str], bool] = lambda _session_id: False
         self.on_start: Callable[[], None] = lambda: None
@@ -594,6 +603,18 @@ class ProviderHandle:
         log.warning("%s: %s", self.name, problem)
         self.warnings.append(problem)
         self.tool_problems.append(problem)
+
+    def note_erasure(self, user: str, erasure: Erasure) -> None:
+        """Note what the provider deleted of a user, for `hermes-memory forget` and for the log."""
+        known = self.erasures.get(user, Erasure())
+        self.erasures[user] = Erasure(
+            tuple(dict.fromkeys(known.deleted + erasure.deleted)),
+            tuple(dict.fromkeys(known.remaining + erasure.remaining)),
+        )
+        if erasure.deleted:
+            log.info("%s has forgotten %s: %s", self.name, user, "; ".join(erasure.deleted))
+        if erasure.remaining:
+            log.warning("%s has not forgotten all of %s: %s", self.name, user, "; ".join(erasure.remaining))
 
     def warn_of_threats(self, place: str, text: str) -> None:
         """Add a warning about what the safety scan finds in a text of the provider, once for each place.

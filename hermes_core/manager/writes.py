@@ -9,7 +9,8 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,16 @@ from hermes_core.manager.composite import WriteKind, takes
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, ProviderHealth, dead_letter_reason
 from hermes_core.outbox.delivery import Delivery, OutboxWorker
-from hermes_core.outbox.rows import DELIVERED_ROW, NewRow, Row, Transcripts, decode, encode, encode_switch
+from hermes_core.outbox.rows import (
+    DELIVERED_ROW,
+    NewRow,
+    Row,
+    Transcripts,
+    decode,
+    encode,
+    encode_forget,
+    encode_switch,
+)
 from hermes_core.outbox.store import ANY_ACCOUNT, UNKNOWN_ACCOUNT, Outbox
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.engine import Statement
@@ -118,10 +128,10 @@ class Writes:
             for name, fingerprint in recipients.items()
         }
 
-    def switch(self, switch: SessionSwitch) -> None:
+    def switch(self, switch: SessionSwitch, without: Collection[str] = ()) -> None:
         """Store a session switch for the provider in use.
 
-        Ask every provider to forget the rewound turns that it may have.
+        Ask every provider to forget the rewound turns that it may have, but for those in `without`.
 
         Rows of rewound turns that were not sent are deleted in the same transaction.
         """
@@ -135,6 +145,8 @@ class Writes:
             for name in loaded | recipients | others:
                 sent = self.outbox.drop_turns(name, turns)
                 in_use = name in recipients
+                if name in without:
+                    continue
                 if in_use or (sent and name not in loaded):
                     row = encode_switch(
                         dataclasses.replace(switch, rewound_turns=tuple(sent)), self._config.redact
@@ -142,6 +154,24 @@ class Writes:
                     # A full outbox takes it all the same: a provider that misses it keeps what the person rewound.
                     account = recipients[name] if in_use else others[name]
                     self.outbox.put(name, row, account, bounded=False)
+
+    def forget_user(self, user: str, session: Session, turns: Sequence[str]) -> None:
+        """Ask every provider to forget a user, behind the rows of one of the user's sessions.
+
+        A provider without the hook is asked to forget the turns. One that is not loaded is asked for both, because its
+        hooks are not known.
+        """
+        switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind", rewound_turns=tuple(turns))
+        row = encode_forget(switch.id, user, session)
+        external = self._registry.external
+        asked = self.recipients("forget_user") if session.primary else {}
+        with self.outbox.database.transaction():
+            loaded = {handle.name for handle in external}
+            others = {name: at for name, at in self.outbox.providers_of(turns).items() if name not in loaded}
+            if turns:
+                self.switch(switch, {one.name for one in external if one.implements("forget_user")})
+            for name, account in {**others, **asked}.items():
+                self.outbox.put(name, row, account, bounded=False)
 
     # ----------------------------------------------------------------- deliver
 
@@ -334,6 +364,8 @@ class ProviderReceiver:
                 switch = arguments["switch"]
                 if switch.new.id != switch.old.id:  # a rewind goes on in its session
                     self._handle.retire(row.session_id)
+            if row.hook == "forget_user":
+                self._handle.note_erasure(arguments["user"], result.value)
             return Delivery("taken")
         if result.status in ("open", "skipped"):
             return Delivery("not sent", result.error)

@@ -90,6 +90,11 @@ def encode_switch(switch: SessionSwitch, redact: Redact) -> NewRow:
     return NewRow("on_session_switch", switch.id, switch.old.id, body)
 
 
+def encode_forget(event: str, user: str, session: Session) -> NewRow:
+    """Return the row that asks a provider to forget a user. It is delivered after the earlier rows of the session."""
+    return NewRow("forget_user", event, session.id, _body(session, {"user": user}))
+
+
 def encode_end(
     event: str,
     session: Session,
@@ -129,12 +134,17 @@ def decode(
         raise OutboxError(f"the row of {row.hook!r} can't be read ({exc!r})", "drop it") from exc
 
 
-def names_rewound_turns(row: Row) -> bool:
-    """Return True if the row is a session switch that asks the provider to forget rewound turns."""
+def asks_to_forget(row: Row) -> bool:
+    """Return True if the row asks the provider to forget a user, or is a session switch with rewound turns."""
     if row.hook == "on_session_switch":
         with contextlib.suppress(ValueError, TypeError, LookupError):
             return bool(json.loads(row.body)["value"]["rewound_turns"])
-    return False
+    return row.hook == "forget_user"
+
+
+def forgotten_user(row: Row) -> str:
+    """Return the user whom the row asks the provider to forget; "" for any other row."""
+    return str(json.loads(row.body)["value"]["user"]) if row.hook == "forget_user" else ""
 
 
 def switch_from(value: Mapping[str, Any]) -> SessionSwitch:
@@ -217,6 +227,8 @@ def _arguments(
         return {"delegation": Delegation(**_known(Delegation, value))}
     if hook == "on_session_switch":
         return {"switch": switch_from(value)}
+    if hook == "forget_user":
+        return {"user": value["user"]}
     if hook == "on_session_end":
         reader: TranscriptReader = Transcript(())
         if "messages" in value:

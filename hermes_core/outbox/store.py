@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from hermes_core.errors import OutboxFull
-from hermes_core.outbox.rows import NewRow, Row, RowState, names_rewound_turns
+from hermes_core.outbox.rows import NewRow, Row, RowState, asks_to_forget
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.engine import Connection, Engine, Statement
 from hermes_core.storage.tables import Column, Index, Table, Trigger, integer, number, real, text
@@ -345,6 +345,10 @@ class Outbox:
         """Return at most `limit` dead letters with a number above `after`, oldest first. Their `error` is the reason."""
         return self._rows("dead letter", provider, limit, after)
 
+    def requests_to_forget(self) -> list[Row]:
+        """Return the rows that ask a provider to forget a user, oldest first, dead letters too."""
+        return self._select("hook = ? ORDER BY number", ("forget_user",))
+
     def rows(self, numbers: Iterable[int]) -> list[Row]:
         """Return the rows with these numbers, as far as they exist, each once."""
         return [row for number in dict.fromkeys(numbers) for row in self._select("number = ?", (number,))]
@@ -416,11 +420,11 @@ class Outbox:
     def drop_session(self, session_id: str) -> int:
         """Delete the rows of a deleted session, and return their number.
 
-        Rows that ask a provider to forget rewound turns stay, because the provider still has those turns.
+        Rows that ask a provider to forget a user or rewound turns stay, because the provider still has those turns.
         """
         with self.database.transaction() as connection:
             rows = self._select("session_id = ?", (session_id,))
-            return self._settle(connection, [row for row in rows if not names_rewound_turns(row)])
+            return self._settle(connection, [row for row in rows if not asks_to_forget(row)])
 
     # ------------------------------------------------------------------ report
 

@@ -191,8 +191,10 @@ def test_a_forgotten_user_is_in_no_store_and_the_provider_is_asked(hermes_home: 
         report = forget_user(memory, "telegram:42")
         assert report.turns == 1
         assert memory.flush(10)
-        switches = [given["switch"] for hook, given in provider.calls if hook == "on_session_switch"]
-        assert [len(switch.rewound_turns) for switch in switches if switch.reason == "rewind"] == [1]
+        asked = [(given["user"], given["session"].id) for given in provider.of("forget_user")]
+        assert [user for user, _ in asked] == ["telegram:42"] * 2
+        assert asked[0][1] == "hers"
+        assert not [given for given in provider.of("on_session_switch") if given["switch"].rewound_turns]
         removed = [given["write"] for hook, given in provider.calls if hook == "on_memory_write"]
         assert ("remove", "keeps a turtle") in [(write.action, write.previous) for write in removed]
         assert memory.sessions.get_session("his")

@@ -34,6 +34,7 @@ PROMISED = {
     "on_pre_compress": ("boundary", "read", 120),
     "on_session_end": ("boundary", "write", 120),
     "on_session_switch": ("boundary", "write", 30),
+    "forget_user": ("boundary", "write", 120),
     "shutdown": ("end", "caller", 15),
 }
 PROMISED_TO_OBSERVERS = {
@@ -64,7 +65,14 @@ def test_the_names_are_those_of_the_table_and_each_is_declared_once() -> None:
 
 def test_what_is_on_the_write_worker_is_durable_and_nothing_else() -> None:
     durable = {name for name, policy in POLICIES.items() if policy.durable}
-    assert durable == {"sync_turn", "on_memory_write", "on_delegation", "on_session_end", "on_session_switch"}
+    assert durable == {
+        "sync_turn",
+        "on_memory_write",
+        "on_delegation",
+        "on_session_end",
+        "on_session_switch",
+        "forget_user",
+    }
     assert all("outbox" in POLICIES[name].on_failure for name in durable)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plugins.agent.tests.conftest import Stage
 
 ADD = ("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
-DURABLE = [hook for hook, policy in POLICIES.items() if policy.durable]
+DURABLE = [hook for hook, policy in POLICIES.items() if policy.durable and hook != "forget_user"]
 FIRST = ["on_memory_write", "sync_turn", "sync_turn", "on_delegation", "on_session_end", "on_session_switch"]
 SECOND = ["sync_turn", "on_session_switch", "sync_turn", "on_session_end"]
 LIFE = FIRST + SECOND
@@ -36,7 +36,10 @@ The rest is for a busy machine.
 UNSENT = ["on_session_switch", "sync_turn", "on_session_end"]
 """The second session where its turn was taken back before it was sent; the switch is told nevertheless."""
 
-ON_REQUEST = {"check", "backup_paths", "pending_writes", "register_cli", "export_memories", "import_memory"}
+ON_REQUEST = {
+    *("check", "backup_paths", "pending_writes", "register_cli", "export_memories", "import_memory"),
+    "forget_user",
+}
 LIVES = [hook for hook in POLICIES if hook not in ON_REQUEST]
 """The hooks of a life; the others are asked by a person."""
 

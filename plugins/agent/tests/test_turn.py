@@ -493,7 +493,10 @@ def test_sessions_that_begin_alike_at_once_have_each_their_title(stage: Stage) -
     assert len({entry.session.title for entry in stage.memory.sessions.list_sessions()}) == 8
 
 
-ON_REQUEST = {"check", "backup_paths", "pending_writes", "register_cli", "export_memories", "import_memory"}
+ON_REQUEST = {
+    *("check", "backup_paths", "pending_writes", "register_cli", "export_memories", "import_memory"),
+    "forget_user",
+}
 """Hooks that a person asks for, and no turn."""
 
 

@@ -302,6 +302,7 @@ def test_every_hook_of_a_turn_and_of_a_boundary_has_its_way_in(hosted: HostedPro
     assert HOOK_NAMES - everywhere == {
         "check",
         "export_memories",
+        "forget_user",
         "import_memory",
         "pending_writes",
         "register_cli",

@@ -26,6 +26,7 @@ from hermes_core.contract.values import (
     Availability,
     Delegation,
     EndReason,
+    Erasure,
     MemoryPage,
     MemoryRecord,
     MemoryWrite,
@@ -144,6 +145,9 @@ class EveryHook(MemoryProvider):
     def on_session_switch(self, switch: SessionSwitch) -> Any:
         return self.answer("on_session_switch", switch=switch)
 
+    def forget_user(self, user: str, session: Session) -> Any:
+        return self.answer("forget_user", user=user, session=session)
+
     def shutdown(self) -> Any:
         return self.answer("shutdown")
 
@@ -208,6 +212,7 @@ class RecordingProvider(EveryHook):
             "system_prompt_block": "The fake remembers.",
             "handle_tool_call": '{"ok": true}',
             "on_pre_compress": "",
+            "forget_user": Erasure(),
         }
         return defaults.get(hook)
 

@@ -36,7 +36,7 @@ from hermes_core import (
     Turn,
 )
 from hermes_core.contract.hooks import TranscriptReader
-from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.contract.values import Check, Erasure, MemoryPage, MemoryRecord
 from hermes_core.kit import BackendUnavailable
 
 SUITES: dict[str, type[NotebookContract]] = {}
@@ -1124,10 +1124,43 @@ SLOW = (
     "prefetch",
 )
 SLOW += ("queue_prefetch", "handle_tool_call", "sync_turn", "on_memory_write", "on_delegation")
-SLOW += ("on_pre_compress", "on_session_end", "on_session_switch", "shutdown")
+SLOW += ("on_pre_compress", "on_session_end", "on_session_switch", "forget_user", "shutdown")
 
 for _hook in SLOW:
     caught_by(f"test_hooks_keep_their_deadlines[{_hook}]", deadlines={_hook: BRIEF})(_slow(_hook))
+
+
+# ------------------------------------------------------------------ forgetting
+
+
+@caught_by("test_a_forgotten_user_is_not_recalled")
+class SaysItForgot(Notebook):
+    def forget_user(self, session: Session) -> Erasure:
+        return Erasure(("everything",))
+
+
+@caught_by("test_a_forgotten_user_is_in_no_file_of_the_home")
+class KeepsACopy(Notebook):
+    def add(self, key: str, text: str, session: Session) -> None:
+        super().add(key, text, session)
+        with self.path.with_name("copy.txt").open("a") as copy:
+            copy.write(text)
+
+
+@caught_by("test_others_keep_their_memory_when_a_user_is_forgotten")
+class ForgetsEverybody(Notebook):
+    def forget_user(self, session: Session) -> Erasure:
+        self.save([])
+        return Erasure(("all notes",))
+
+
+@caught_by("test_a_user_is_forgotten_twice_without_a_fault")
+class ForgetsOnce(Notebook):
+    def forget_user(self, session: Session) -> Erasure:
+        done = super().forget_user(session)
+        if not done.deleted:
+            raise LookupError(session.owner)
+        return done
 
 
 @caught_by("test_a_turn_in_an_outage_is_not_taken")

@@ -31,7 +31,7 @@ from hermes_core import (
     Turn,
 )
 from hermes_core.contract.hooks import TranscriptReader
-from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.contract.values import Check, Erasure, MemoryPage, MemoryRecord
 from hermes_core.kit import BackendUnavailable, load_settings, page_of, utc_time
 from hermes_core.recall.tokens import count_tokens
 from hermes_memory_testing import ProviderContract
@@ -99,6 +99,12 @@ class Notebook(MemoryProvider):
 
     def import_memory(self, record: MemoryRecord, session: Session) -> None:
         self.add(f"{session.scope}/{record.key}", record.text, session)
+
+    def forget_user(self, session: Session) -> Erasure:
+        with self.lock:
+            mine = [note[0] for note in self.notes() if note[2] == session.scope]
+            self.forget(mine)
+        return Erasure((f"{len(mine)} notes",) if mine else ())
 
     def register_cli(self, group: click.Group) -> None:
         group.add_command(click.Command("show", help="Show the notebook."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hermes_memory_testing.contract.configuration import ConfigurationChecks, PackagingChecks
 from hermes_memory_testing.contract.failure import FailureChecks, OutageChecks
+from hermes_memory_testing.contract.forgetting import ForgettingChecks
 from hermes_memory_testing.contract.isolation import IsolationChecks
 from hermes_memory_testing.contract.lifecycle import BoundariesChecks, LifecycleChecks
 from hermes_memory_testing.contract.moving import MovingChecks
@@ -15,6 +16,7 @@ class ProviderContract(
     PackagingChecks,
     ConfigurationChecks,
     MovingChecks,
+    ForgettingChecks,
     OutageChecks,
     FailureChecks,
     IsolationChecks,

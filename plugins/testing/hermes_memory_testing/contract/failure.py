@@ -154,6 +154,7 @@ def hook_arguments(hook: str, run: Run, session: Session) -> dict[str, Any]:
         "on_delegation": lambda: {"delegation": Delegation(_id(), "Find it.", BOATHOUSE.said)},
         "on_pre_compress": lambda: {"messages": messages_of([TORTOISE.said]), "compression_count": 0},
         "on_session_end": lambda: {"reader": _Reader(), "reason": "close"},
+        "forget_user": lambda: {"user": session.owner},
         "on_session_switch": lambda: {
             "switch": SessionSwitch(_id(), session, run.session("s2", parent_id=session.id), "branch")
         },

@@ -10,6 +10,8 @@ from hermes_memory_ui.answers import Page, PageRequest, Redirect
 from hermes_memory_ui.site import Site
 
 MAX_USERS = 50
+PAGE_WAIT_S = 15.0
+"""Seconds that a page waits for the provider, which goes on afterwards."""
 
 
 def show(site: Site, request: PageRequest) -> Page:
@@ -38,7 +40,7 @@ def ask_forget(site: Site, request: PageRequest) -> Page:
 
 def forget(site: Site, request: PageRequest) -> Redirect:
     """Delete all that is stored of a user."""
-    report, late = forget_person(site.memory, _user(site, request))
+    report, late = forget_person(site.memory, _user(site, request), timeout=PAGE_WAIT_S)
     return Redirect("/people", "\n".join(filter(None, [*report_sentences(report), late])))
 
 
