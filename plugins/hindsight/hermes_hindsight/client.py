@@ -131,6 +131,15 @@ class Client:
         with suppress(BackendNotFound):
             await self._ask(self._sdk.documents.delete_document(_segment(bank), _segment(document)))
 
+    async def forget_bank(self, bank: str) -> None:
+        """Delete a bank with all that is in it. One that is not there is no error."""
+        with suppress(BackendNotFound):
+            await self._ask(self._sdk.adelete_bank(_segment(bank)))
+
+    async def is_busy(self, bank: str) -> bool:
+        """Return whether the server still works on data that a bank was sent."""
+        return any([await self.operations(bank, state, 1) for state in sorted(UNDER_WAY)])
+
     async def is_processing(self, bank: str, operation: str) -> bool:
         """Return whether the server still works on the data with this id."""
         with suppress(BackendNotFound):

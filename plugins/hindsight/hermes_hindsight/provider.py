@@ -8,6 +8,7 @@ import logging
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
-from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.contract.values import Check, Erasure, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     BackendRefused,
     BackendUnavailable,
@@ -286,6 +287,26 @@ class HindsightProvider(ConfiguredProvider):
             }
             item = {**content, **labels(self.options, switch.old), "update_mode": "replace"}
             await self._keep(switch.old, item, document, switch.id)
+
+    async def forget_user(self, session: Session) -> Erasure:
+        """Delete the bank of the user; in a bank that others use too, the documents of the session."""
+        bank, options = bank_of(self.options, session), self.options
+        if await self.client.is_busy(bank):
+            raise BackendUnavailable(f"the bank {bank!r} is still worked on", retry_after=STILL_STORED)
+        place = f"the bank {bank!r} at {self.client.url}"
+        if bank != bank_of(options, replace(session, user_id=f"{session.user_id}-other")):
+            _, total = await self.client.page(bank, 0, 1)
+            await self.client.forget_bank(bank)
+            self._configured.discard(bank)
+            return Erasure(
+                (f"{place} with its {total} document{'' if total == 1 else 's'}",) if total else ()
+            )
+        count = 0
+        while documents := await self.client.documents(bank, [f"{SESSION_TAG}{session.id}"]):
+            for document in documents:
+                await self.client.forget(bank, document)
+            count += len(documents)
+        return Erasure((f"{count} document{'' if count == 1 else 's'} in {place}",) if count else ())
 
     async def shutdown(self) -> None:
         """Close the client, and stop the server if we started it."""

@@ -179,6 +179,11 @@ class HindsightServer(StandIn):
             raise Refusal(404, "Document not found")
         return {"success": True, "message": "deleted", "document_id": document_id, "memory_units_deleted": 1}
 
+    def delete_bank(self, request: Request, bank_id: str) -> Any:
+        count = len(self._bank(bank_id).documents)
+        del self.banks[bank_id]
+        return {"success": True, "message": "deleted", "deleted_count": count}
+
     def list_operations(self, request: Request, bank_id: str) -> Any:
         wanted = request.query.get("status", [""])[0]
         listed = [
@@ -266,6 +271,7 @@ class HindsightServer(StandIn):
 _BANK = "/v1/default/banks/{bank_id}"
 _NAMES = {
     ("GET", "/version"): "version_",
+    ("DELETE", _BANK): "delete_bank",
     ("POST", f"{_BANK}/memories"): "retain",
     ("POST", f"{_BANK}/memories/recall"): "recall",
     ("POST", f"{_BANK}/reflect"): "reflect",

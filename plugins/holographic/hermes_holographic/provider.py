@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from hermes_core import Availability, Capabilities, Field, MemoryWrite, Query, Recall, RecallItem, Session
-from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.contract.values import Check, Erasure, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     ConfiguredProvider,
     Range,
@@ -209,6 +209,23 @@ class HolographicProvider(ConfiguredProvider):
                     self._facts_of(session).store.add(
                         sentence, category, source=f"session:{session.id}", conversation=session.id
                     )
+
+    def forget_user(self, session: Session) -> Erasure:
+        """Delete the user's file of facts; in one store for all users, the facts of the session.
+
+        The facts are deleted first: a program that has the file open reads none of them any more.
+        """
+        path = database_path(self.options, self.home, session.owner)
+        if self.options.shared:
+            count, where = self._facts("").store.forget(session.id), self._facts("").store.db.path
+            return Erasure((f"{count} facts in {where}",) if count else ())
+        if not path.exists():
+            return Erasure()
+        count = self._facts(session.owner).store.forget()
+        self._open.pop(session.owner).store.db.close()
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink()
+        return Erasure((f"{path} with its {count} facts",))
 
     def shutdown(self) -> None:
         """Close the files."""

@@ -64,7 +64,7 @@ class FactStore:
     """The facts of one home. Times are seconds since the epoch, trust is from 0 to 1."""
 
     def __init__(self, path: Path, dim: int, default_trust: float, clock: Callable[[], float]) -> None:
-        self.db = Database(path, MIGRATIONS)
+        self.db = Database(path, MIGRATIONS, secure_delete=True)
         self.entities = EntityIndex(self.db)
         self.dim = dim
         self.default_trust = default_trust
@@ -170,6 +170,26 @@ class FactStore:
                 tx.execute("DELETE FROM imported_facts WHERE fact_id = ?", (fact_id,))
                 self._put_vectors(fact_id, None, None)
         return gone
+
+    def forget(self, conversation: str = "") -> int:
+        """Delete the facts of a conversation, all facts if it is "", and return their number.
+
+        No deleted text stays in the file: neither in the index of words nor in free pages.
+        """
+        with self.db.transaction() as tx:
+            sql = "SELECT fact_id FROM facts WHERE ? IN ('', conversation)"
+            ids = [row[0] for row in tx.execute(sql, (storable(conversation),)).fetchall()]
+            for fact_id in ids:
+                self.remove(fact_id)
+            unused = "entity_id NOT IN (SELECT entity_id FROM fact_entities)"
+            keys = f"key NOT IN (SELECT key FROM entity_names WHERE NOT ({unused}))"  # noqa: S608
+            for table, condition in (("name_slips", keys), ("entity_names", unused), ("entities", unused)):
+                tx.execute(f"DELETE FROM {table} WHERE {condition}")  # noqa: S608  our own words
+        if ids:
+            self.db.execute("INSERT INTO facts_fts (facts_fts) VALUES ('optimize')")
+            self.db.execute("VACUUM")
+            self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return len(ids)
 
     def feedback(self, fact_id: int, helpful: bool) -> Row | None:
         """Raise or lower a fact's trust, and return old and new values; None if there is no such fact."""

@@ -8,14 +8,21 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, query_text, storable
+from hermes_core.kit import (
+    BackendNotFound,
+    BackendRefused,
+    BackendUnavailable,
+    poll,
+    query_text,
+    storable,
+)
 from hermes_core.kit.http import backend_error, error_detail, httpx_client, unexpected_answer
 from hermes_honcho.settings import KEY
 
@@ -39,6 +46,9 @@ MAX_SAFE_BYTES = 8192
 
 MAX_SEARCHED_SESSIONS = 1000
 """Newest sessions of a peer that are searched. Of older ones only its own messages are."""
+
+ERASE_WAIT_S, STILL_DELETED_S = 20.0, 5.0
+"""Seconds to wait until Honcho has deleted sessions in the background, and until the next try after that."""
 
 _SPECIAL_TOKEN = re.compile(r"<\|(?=\w+\|>)")
 CONTINUED = "[continued] "
@@ -191,6 +201,70 @@ class Client:
         self._ensured.clear()
         with self._sdk_errors():
             self._session(session).delete()
+
+    def erase(self, peer: str, partners: Collection[str], only: str = "") -> tuple[int, list[str]]:
+        """Delete the sessions of a peer with all that was said and concluded in them.
+
+        Return their number, and the names of sessions that other people share: Honcho deletes no single message, so that
+        the peer's messages there are hidden from searches as after a rewind.
+
+        Raises `BackendUnavailable` while Honcho still deletes one, which it does in the background.
+
+        Args:
+            partners: Peers of the agent, who may be in the sessions.
+            only: Name of the only session to delete.
+        """
+        self._ensured.clear()
+        shared, deleted = [], 0
+        for one in self._sessions_of(peer):
+            if not one.is_active or only not in ("", one.id):
+                continue
+            with self._sdk_errors():
+                session = self._session(one.id)
+                if {member.id for member in session.peers()} <= {peer, *partners}:
+                    session.delete()
+                    deleted += 1
+                    continue
+                for message in session.messages(filters={"peer_id": peer}, size=MAX_PAGE_SIZE):
+                    if not message.metadata.get(REWOUND):
+                        session.update_message(message.id, {**message.metadata, REWOUND: True})
+                shared.append(one.id)
+
+        def are_gone() -> bool:
+            return all(one.is_active for one in self._sessions_of(peer))
+
+        if not poll(are_gone, ERASE_WAIT_S):
+            raise BackendUnavailable(
+                f"{self.place} still deletes sessions of {peer!r}", retry_after=STILL_DELETED_S
+            )
+        return deleted, shared
+
+    def erase_image(self, peer: str, observers: Collection[str]) -> int:
+        """Delete all conclusions about a peer and by it, and empty the cards that observers have of it.
+
+        Return the number of conclusions.
+        """
+        found: dict[str, Entry] = {}
+        for role in ("observed_id", "observer_id"):
+            with self._sdk_errors():
+                pages = self._calm.conclusions.list(size=MAX_PAGE_SIZE, filters={role: peer})
+                found |= {one.id: _concluded(one) for one in pages}
+        for one in found.values():
+            with suppress(BackendNotFound), self._sdk_errors():
+                self._view(one.who, one.about).delete(one.id)
+        for observer in observers:
+            with suppress(BackendNotFound):
+                if self.card(observer, peer):
+                    self.set_card(observer, peer, [])
+        return len(found)
+
+    def _sessions_of(self, peer: str) -> list[Any]:
+        """Return all sessions of a peer, also those that Honcho still deletes; none for an unknown peer."""
+        try:
+            with self._sdk_errors():
+                return list(self._peer(peer).sessions(size=MAX_PAGE_SIZE))
+        except BackendNotFound:
+            return []
 
     def pending(self, session: str = "") -> int:
         """Return the number of messages that Honcho still has to process, in its own units of work.

@@ -246,6 +246,27 @@ class Ledger:
         )
         return [(row[0], row[1], row[2]) for row in rows.fetchall() if row[3] in turn_ids]
 
+    # --------------------------------------------------------------- erasure
+
+    def forget(self, session_id: str, name: str, peer: str) -> None:
+        """Delete all that is kept of a session, by its id and its name in Honcho, and of a peer unless it is ""."""
+        if not self._path.exists():
+            return
+        statements = (
+            ("DELETE FROM held WHERE session = ?", session_id),
+            ("DELETE FROM own_conclusions WHERE session = ?", session_id),
+            ("DELETE FROM names WHERE session = ?", session_id),
+            ("DELETE FROM rewound WHERE session = ?", name),
+            ("DELETE FROM own_conclusions WHERE observed = ?", peer),
+            ("DELETE FROM notes WHERE observed = ?", peer),
+        )
+        with self._db.transaction() as connection:
+            for statement, value in statements:
+                if value:
+                    connection.execute(statement, (value,))
+        # What was deleted stands in the write-ahead log until its pages are written back.
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     # ---------------------------------------------------------------- counts
 
     def waiting_turns(self) -> int:

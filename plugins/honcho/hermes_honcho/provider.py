@@ -21,7 +21,7 @@ from hermes_core import (
     Turn,
     open_notes,
 )
-from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.contract.values import Check, Erasure, MemoryPage, MemoryRecord
 from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit import (
     BackendProvider,
@@ -232,6 +232,34 @@ class HonchoProvider(BackendProvider[Client]):
             self.layers.talks.forget(switch.old.id)
         else:
             self.layers.talks.move(switch.old.id, switch.new.id)
+
+    def forget_user(self, user: str, session: Session) -> Erasure:
+        """Delete the user's sessions, the conclusions about the user, the cards, and what waits in the home."""
+        place = self.place(session)
+        self.ledger.forget(session.id, place.name, "" if place.owner else place.user)
+        self.layers.talks.forget(session.id)
+        self.layers.talks.outdated()
+        where, ai = f"the workspace {self.client.workspace!r} of {self.client.place}", (place.ai,)
+        conclusions, kept = 0, list[str]()
+        if place.owner:
+            # Aliases or pinUserPeer make this user the person at home: what others of that peer said stays.
+            own = session.gateway_session_key or self.options.sessionStrategy == "per-session"
+            count, shared = self.client.erase(place.user, ai, place.name) if own else (0, [place.name])
+            kept = [
+                f"what Honcho has concluded of {user}, whom the settings make the peer {place.user!r}, in {where}:"
+                f" delete it by id, as `honcho_conclude` lists it"
+            ]
+        else:
+            count, shared = self.client.erase(place.user, ai)
+            conclusions = self.client.erase_image(place.user, (place.ai, place.user))
+        deleted = {"session": count, "conclusion": conclusions}
+        kept += [
+            f"messages of {user} in the session {name!r}, which other people share, in {where}: they are hidden from"
+            " searches, and Honcho deletes only whole sessions"
+            for name in shared
+        ]
+        told = (f"{n} {what}{'' if n == 1 else 's'} in {where}" for what, n in deleted.items() if n)
+        return Erasure(tuple(told), tuple(kept))
 
     def close(self) -> None:
         """Close the connections and the file."""

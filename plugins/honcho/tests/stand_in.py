@@ -267,6 +267,10 @@ class HonchoServer(StandIn):
         for name in ("messages", "conclusions", "queue"):
             setattr(w, name, [one for one in getattr(w, name) if one["session_id"] != session])
 
+    def session_peers(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
+        members = [w.peers[peer] for peer in w.members[existing(w, parts[0])]]
+        return {"items": members, "total": len(members), "page": 1, "size": 50, "pages": 1}
+
     def peer_sessions(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
         own = [s for s in w.sessions.values() if parts[0] in w.members[s["id"]]]
         return page(own, request, query, LIST_FILTERS)
@@ -539,6 +543,7 @@ ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("POST", "/sessions", HonchoServer.session),
     ("POST", "/sessions/list", HonchoServer.sessions),
     ("DELETE", "/sessions/([^/]+)", HonchoServer.delete_session),
+    ("GET", "/sessions/([^/]+)/peers", HonchoServer.session_peers),
     ("GET", "/sessions/([^/]+)/peers/([^/]+)/config", HonchoServer.member),
     ("PUT", "/sessions/([^/]+)/peers/([^/]+)/config", HonchoServer.member),
     ("POST", "/peers/([^/]+)/sessions", HonchoServer.peer_sessions),

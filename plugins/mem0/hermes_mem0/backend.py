@@ -125,6 +125,16 @@ class Backend(Protocol):
         """Forget one memory. Raises `BackendNotFound`."""
         ...
 
+    def erase(self, user: str, session: str) -> tuple[int, tuple[str, ...]]:
+        """Forget all memories of `user`, or those of one session of theirs, and what the SDK keeps of them.
+
+        Return their number, and a sentence for what Mem0 keeps all the same.
+
+        Args:
+            session: "" for all of them. Else a session: the user is also that of other people.
+        """
+        ...
+
     def close(self) -> None:
         """Close connections and files."""
         ...
@@ -184,6 +194,11 @@ def known_id(memory_id: str) -> str:
         return str(uuid.UUID(memory_id))
     except ValueError:
         raise BackendNotFound(f"there is no memory {memory_id!r}") from None
+
+
+def erasable(found: Sequence[Note], session: str) -> list[Note]:
+    """Return the memories of one session, or all of them if `session` is ""."""
+    return [one for one in found if session in ("", one.session)]
 
 
 def above(floor: float, found: Sequence[Note]) -> list[Note]:

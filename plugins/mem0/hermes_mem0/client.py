@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_core.kit import (
     BackendNotFound,
     BackendRefused,
+    BackendUnavailable,
     Settings,
 )
 from hermes_core.kit.http import Api, backend_error, base_url, httpx_client, unexpected_answer
@@ -21,6 +22,7 @@ from hermes_mem0.backend import (
     Backend,
     Note,
     above,
+    erasable,
     known_id,
     note,
     notes,
@@ -33,6 +35,9 @@ from hermes_mem0.settings import KEY, mode_of
 
 if TYPE_CHECKING:
     import httpx
+
+STILL_STORED_S = 5.0
+"""Seconds after which to look again for what the cloud was sent before a person is forgotten."""
 
 
 def connect(options: Settings, home: Path) -> Backend:
@@ -99,6 +104,21 @@ class Platform:
     def delete(self, memory_id: str) -> None:
         with self._sdk_errors():
             self._mem0.delete(known_id(memory_id))
+
+    def erase(self, user: str, session: str) -> tuple[int, tuple[str, ...]]:
+        found = erasable(self.listed(user, MAX_LISTED), session)
+        if session:
+            for one in found:
+                self.delete(one.id)
+        elif found:
+            with self._sdk_errors():
+                self._mem0.delete_all(user_id=user)
+        # The cloud stores after it has answered: what it was sent last may have arrived meanwhile.
+        if erasable(self.listed(user, MAX_LISTED), session):
+            raise BackendUnavailable(
+                f"Mem0 at {self.place!r} still stores memories of {user!r}", retry_after=STILL_STORED_S
+            )
+        return len(found), ()
 
     def close(self) -> None:
         self._http.close()
@@ -193,6 +213,18 @@ class Server:
 
     def delete(self, memory_id: str) -> None:
         self._api.delete(f"/memories/{known_id(memory_id)}")
+
+    def erase(self, user: str, session: str) -> tuple[int, tuple[str, ...]]:
+        found = erasable(self.listed(user, MAX_LISTED), session)
+        if found and not session:
+            self._api.delete("/memories", params={"user_id": user}, timeout=WRITE_TIMEOUT_S)
+        for one in found if session else ():
+            self.delete(one.id)
+        kept = (
+            f"the server at {self.place!r} keeps the text of each deleted memory of {user!r} in its history"
+            " (HISTORY_DB_PATH there, by default history/history.db): delete those rows, or the file"
+        )
+        return len(found), (kept,) if found else ()
 
     def close(self) -> None:
         self._api.close()

@@ -25,6 +25,7 @@ from hermes_mem0.backend import (
     WRITE_TIMEOUT_S,
     Note,
     above,
+    erasable,
     note,
     notes,
     sdk,
@@ -82,6 +83,10 @@ class InProcess:
                 _quiet()
             self._mem0 = self._sdk.Memory.from_config(config)
             opened.callback(self.close)
+            for connection in self._files():
+                connection.execute(
+                    "PRAGMA secure_delete = ON"
+                )  # what is deleted is no text in the file any more
             self._refuse_other_size(dims)
             if not options.keyword_search and hasattr(self._mem0.vector_store, "_has_bm25_slot"):
                 # Where fastembed is installed the store would fetch a model for it, for 40 s when there is no network.
@@ -128,8 +133,42 @@ class InProcess:
             self._mem0.update(memory_id, text=text)
 
     def delete(self, memory_id: str) -> None:
+        """Forget one memory, and what Mem0's history says of it."""
         with self._sdk_errors():
+            # Mem0 takes a memory out of its index of names only if that is open.
+            self._mem0.entity_store  # noqa: B018
             self._mem0.delete(memory_id)
+            database = self._mem0.db
+            with database._lock, database.connection:
+                database.connection.execute("DELETE FROM history WHERE memory_id = ?", (memory_id,))
+
+    def erase(self, user: str, session: str) -> tuple[int, tuple[str, ...]]:
+        found = erasable(self.listed(user, MAX_LISTED), session)
+        for one in found:
+            self.delete(one.id)
+        if session:
+            kept = f"the last messages of {user!r}, whom others share, in {self._mem0.db.db_path!r}: delete the file"
+            return len(found), (kept,) if found and infers(self._options) else ()
+        with self._sdk_errors():
+            entities = self._mem0.entity_store
+            for row in _rows(entities.list(filters={"user_id": user}, top_k=MAX_LISTED)):
+                entities.delete(vector_id=row.id)
+            scope = f"user_id={user}"
+            database = self._mem0.db
+            with database._lock, database.connection:
+                database.connection.execute(
+                    "DELETE FROM messages WHERE substr(session_scope, -length(?)) = ?", (scope, scope)
+                )
+            for connection in self._files():
+                connection.execute("VACUUM")
+        return len(found), ()
+
+    def _files(self) -> list[sqlite3.Connection]:
+        """Return the connections to SQLite files that Mem0 and Qdrant's local client hold."""
+        client = getattr(self._mem0.vector_store, "client", None)
+        collections = getattr(getattr(client, "_client", None), "collections", {})
+        stores = [getattr(collection.storage, "storage", None) for collection in collections.values()]
+        return [one for one in (self._mem0.db.connection, *stores) if isinstance(one, sqlite3.Connection)]
 
     def close(self) -> None:
         """Close the store, the history and the connections to the models, which Mem0 leaves open."""
@@ -334,6 +373,14 @@ def _quiet() -> None:
     """Switch off the progress bar of a model's weights, which would appear on the person's terminal."""
     if importlib.util.find_spec("transformers") is not None:
         importlib.import_module("transformers.utils.logging").disable_progress_bar()
+
+
+def _rows(listed: Any) -> list[Any]:
+    """Return the rows of a store's listing, which some stores wrap in a list."""
+    rows = (
+        listed[0] if isinstance(listed, list | tuple) and listed and isinstance(listed[0], list) else listed
+    )
+    return list(rows or ())
 
 
 def _connection(part: Any) -> Any:

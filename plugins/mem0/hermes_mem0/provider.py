@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
-from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.contract.values import Check, Erasure, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     BackendNotFound,
     BackendProvider,
@@ -205,6 +206,14 @@ class Mem0Provider(BackendProvider[Backend]):
         user = user_of(self.options, switch.old)
         for turn_id in switch.rewound_turns:
             self._forget(self.client.stored(user, turn_id, ""))
+
+    def forget_user(self, session: Session) -> Erasure:
+        """Forget all memories of the user. If the settings name one user for everybody, those of the session alone."""
+        user = user_of(self.options, session)
+        shared = user == user_of(self.options, replace(session, user_id=f"{session.user_id}-other"))
+        count, kept = self.client.erase(user, storable(session.id) if shared else "")
+        memories = f"{count} memor{'y' if count == 1 else 'ies'} of the user {user!r} ({self.client.place})"
+        return Erasure((memories,) if count else (), kept)
 
     # ------------------------------- tools; the docstring is what the model reads
 

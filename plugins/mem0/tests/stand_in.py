@@ -98,6 +98,7 @@ class Cloud(StandIn):
             ("POST", "/v3/memories/add/"): self._add,
             ("POST", "/v3/memories/search/"): self._search,
             ("POST", "/v3/memories/"): self._list,
+            ("DELETE", "/v1/memories/"): self._delete_all,
             **{(method, "/v1/memories/*"): self._one for method in ("GET", "PUT", "DELETE")},
         }
         for (method, path), answer in routes.items():
@@ -126,6 +127,9 @@ class Cloud(StandIn):
         here = found[(page - 1) * size : page * size]
         return {"count": len(found), "next": "more" if there else None, "previous": None, "results": here}
 
+    def _delete_all(self, request: Request) -> Answer:
+        return _delete_all(self.memories, request)
+
     def _one(self, request: Request) -> Answer:
         return _one(self.memories, request, missing=(404, {"detail": "Memory not found!"}), wrong=400)
 
@@ -147,6 +151,7 @@ class OwnServer(StandIn):
             ("POST", "/memories"): self._add,
             ("GET", "/memories"): self._list,
             ("POST", "/search"): self._search,
+            ("DELETE", "/memories"): lambda request: _delete_all(self.memories, request),
             **{(method, "/memories/*"): self._one for method in ("GET", "PUT", "DELETE")},
         }
         refusal = "Authentication required. Provide a Bearer token or X-API-Key header."
@@ -223,6 +228,14 @@ def _meets(memory: Mapping[str, Any], filters: Mapping[str, Any]) -> bool:
         elif memory.get(key, memory["metadata"].get(key)) != wanted:
             return False
     return True
+
+
+def _delete_all(memories: Memories, request: Request) -> Answer:
+    if "user_id" not in request.query:
+        return 400, {"detail": "At least one identifier is required."}
+    for one in memories.matching({"user_id": request.query["user_id"][0]}):
+        del memories.by_id[one["id"]]
+    return {"message": "Memories deleted successfully!"}
 
 
 def _one(memories: Memories, request: Request, *, missing: Answer, wrong: int) -> Answer:

@@ -24,6 +24,12 @@ MATCHES = 256
 LEAST_WORDS = 0.5
 """Share of a question's words that a text must hold to be its answer, where words are all there is to go by."""
 
+STILL_LEARNING_S = 3.0
+"""Seconds after which to ask again whether the server has learned from a session."""
+
+ERASE_TIMEOUT_S = 60.0
+"""Seconds for the deletion of a whole space, whose summaries the server makes anew."""
+
 QUICK_TIMEOUT_S = 5.0
 """Seconds to wait for a sign of life."""
 
@@ -299,6 +305,31 @@ class Client:
             self._open(space, conversation)
             self._append(space, conversation, kept[there:])
         self._call(space.peer, "DELETE", f"/sessions/{quote(aside)}")
+
+    def erase(self, space: Space) -> tuple[int, int]:
+        """Delete the space with its sessions and their archives; return the number of sessions, and of files.
+
+        Raises `BackendUnavailable` while the server still learns from one of the sessions: it would write the memories
+        behind the deletion.
+        """
+        if any(task.get("status") in ("pending", "running") for task in self.extractions(space)):
+            raise BackendUnavailable(
+                f"OpenViking at {self.url!r} still learns from a session of {space.peer!r}",
+                retry_after=STILL_LEARNING_S,
+            )
+        listed = self._call("", "GET", "/sessions")
+        names = [
+            str(one["session_id"]) for one in listed if str(one["session_id"]).startswith(f"{space.peer}.")
+        ]
+        for name in names:
+            self._call("", "DELETE", f"/sessions/{quote(name, safe='')}")
+        # As the user, and not as the peer: it brings the folder of all peers up to date, which no peer may read.
+        params = {"uri": space.root, "recursive": "true", "wait": "true"}
+        try:
+            done = self._call("", "DELETE", "/fs", params=params, timeout=ERASE_TIMEOUT_S)
+        except BackendNotFound:
+            return len(names), 0
+        return len(names), int(done.get("estimated_deleted_count") or 0)
 
     def task(self, space: Space, task_id: str) -> dict[str, Any]:
         """Return the state of a task: `status` pending, running, completed or failed, and `error`."""

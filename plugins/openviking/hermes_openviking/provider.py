@@ -23,7 +23,7 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
-from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.contract.values import Check, Erasure, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     BackendNotFound,
     BackendRefused,
@@ -237,6 +237,13 @@ class OpenVikingProvider(Tools):
             self.client.take_back(space, space.conversation(switch.old.id), switch.rewound_turns)
         if switch.new.id != switch.old.id:
             self._commit(switch.old)
+
+    def forget_user(self, session: Session) -> Erasure:
+        """Delete the user's space: memories, documents, and all sessions with their archives."""
+        space = self.space(session)
+        sessions, files = self.client.erase(space)
+        deleted = f"{sessions} session{'' if sessions == 1 else 's'} and {files} files below {space.root} at {self.client.url}"
+        return Erasure((deleted,) if sessions or files else ())
 
     def shutdown(self) -> None:
         """Close the client, and stop the server if it is ours."""

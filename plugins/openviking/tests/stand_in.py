@@ -80,6 +80,7 @@ FIELDS: dict[str, dict[str, set[str]]] = {
         "GET system/status": set(),
         "GET tasks/*": {"include_events"},
         "DELETE sessions/*": set(),
+        "GET sessions": set(),
         "POST temp_upload": set(),
     }
 }
@@ -250,7 +251,18 @@ class Viking(StandIn):
             "written_bytes": len(given["content"]),
         }
 
-    def _delete_fs(self, given: Any, *_: Any) -> Any:
+    def _delete_fs(self, given: Any, user: str, peer: str, *_: Any) -> Any:
+        if given.get("recursive") == "true":
+            if (
+                self.mode == "api_key" and peer
+            ):  # the folder of all peers is made anew, with the rights of this one
+                raise Refusal(
+                    403, "PERMISSION_DENIED", f"Access denied for viking://user/{user}/peers/.overview.md"
+                )
+            below = [uri for uri in self.files if uri.startswith(f"{given['uri']}/")]
+            for uri in below:
+                del self.files[uri]
+            return {"uri": given["uri"], "estimated_deleted_count": len(below)}
         gone = self.files.pop(given["uri"], None)
         return {"uri": given["uri"], "estimated_deleted_count": int(gone is not None and self.embeds)}
 
@@ -376,6 +388,11 @@ class Viking(StandIn):
             raise Refusal(409, "ALREADY_EXISTS", f"Session {given['session_id']!r} already exists")
         self._session(given["session_id"])["policy"] = given.get("memory_policy")
         return {"session_id": given["session_id"]}
+
+    def _get_sessions(self, _given: Any, user: str, *_: Any) -> Any:
+        return [
+            {"session_id": name, "uri": f"viking://user/{user}/sessions/{name}"} for name in self.sessions
+        ]
 
     def _session(self, name: str, *, make: bool = True) -> dict[str, Any]:
         if name not in self.sessions and not make:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from hermes_core.kit import BackendNotFound, clip, key_of, query_text, storable, utc_time
+from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, key_of, query_text, storable, utc_time
 from hermes_core.kit.http import Api, Download, unexpected_answer
 from hermes_retaindb.settings import KEY
 
@@ -22,6 +22,9 @@ MAX_MESSAGE_CHARS = 32_000
 MAX_SUMMARY_CHARS = 1_000
 MAX_DETAILS_CHARS = 5_000
 MAX_HITS = 50
+
+STILL_WRITING_S = 2.0
+"""Seconds after which the servers promise that an accepted memory is stored."""
 
 PENDING = "pending:"
 """How the id of a memory begins that is accepted and not stored yet. It can't be deleted."""
@@ -205,6 +208,38 @@ class Client:
             self._era = uuid.uuid4().hex
             return done is None or bool(done.get("deleted", True))
         return False
+
+    def forget_all(self, who: Scope) -> int:
+        """Delete all memories of a user, and return their number. Servers list at most 200 of them at a time.
+
+        Raises `BackendUnavailable` while the server still stores some.
+        """
+        deleted: set[str] = set()
+        while found := self.profile(who):
+            stored = {memory.id for memory in found if not memory.pending} - deleted
+            if not stored:
+                raise BackendUnavailable(
+                    f"RetainDB at {self._api.url!r} still stores what {who.user!r} said",
+                    retry_after=STILL_WRITING_S,
+                )
+            for memory in stored:
+                self.forget(memory)
+            deleted |= stored
+        return len(deleted)
+
+    def keeps_deleted(self, who: Scope) -> str:
+        """Return a sentence on what this server keeps of deleted memories: none of them overwrites a text."""
+        health = self._optional("health", lambda: self._api.get("/health"))
+        if isinstance(health, dict) and health.get("local"):
+            return (
+                f"RetainDB Local at {self._api.url!r} marks deleted memories and keeps their text in its file"
+                " (~/.retaindb/local-store.json, unless RETAINDB_HOME or RETAINDB_STORE is set there): stop it, remove"
+                f' the memories of user_id {who.user!r} that have "active": false, and start it again'
+            )
+        return (
+            f"RetainDB at {self._api.url!r} marks deleted memories of {who.user!r} and keeps their text in its database"
+            " until an administrator purges it: POST /v1/admin/memory/cleanup"
+        )
 
     def seed(self, soul: str, who: Scope) -> bool:
         """Tell RetainDB who the agent is; False where it keeps no model of agents."""

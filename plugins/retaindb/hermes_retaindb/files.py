@@ -22,6 +22,8 @@ from hermes_retaindb.client import Client, Scope
 MAX_TEXT_CHARS = 32_000
 LARGEST_FILE = 25 * 1024 * 1024
 MAX_ID_CHARS = 200
+MAX_LISTED = 200
+"""Files of one listing."""
 
 FileId = Annotated[str, "id of a file, from a result"]
 
@@ -106,6 +108,18 @@ class FileTools(BackendProvider[Client]):
         return {"deleted": file_id}
 
     # ------------------------------------------------------------------ private
+
+    def forget_files(self, session: Session) -> int:
+        """Delete the files of a messenger's user, and return their number."""
+        root, deleted = self._root(session), 0
+        while root and (found := self.client.files(root, MAX_LISTED)):
+            mine = [file for file in found if _path(file).startswith(root)]
+            for file in mine:
+                self.client.delete_file(str(file.get("id")))
+            deleted += len(mine)
+            if len(found) < MAX_LISTED or not mine:
+                break
+        return deleted
 
     def _learn(self, file_id: str, session: Session) -> dict[str, Any]:
         return self.client.ingest_file(file_id, self.who(session))

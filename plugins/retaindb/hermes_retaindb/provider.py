@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from hermes_core import Availability, Delegation, MemoryWrite, Query, Recall, RecallItem, Session, Turn
-from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.contract.values import Check, Erasure, MemoryPage, MemoryRecord
 from hermes_core.errors import BackendRefused, BackendUnavailable
 from hermes_core.kit import (
     Range,
@@ -26,7 +26,7 @@ from hermes_core.kit import (
     tool,
 )
 from hermes_core.recall import analyse, fold
-from hermes_retaindb.client import MAX_HITS, MAX_MEMORY_CHARS, PENDING, Client, Memory, Scope
+from hermes_retaindb.client import MAX_HITS, MAX_MEMORY_CHARS, PENDING, STILL_WRITING_S, Client, Memory, Scope
 from hermes_retaindb.files import FileTools
 from hermes_retaindb.settings import CLOUD, KEY, NAME, SETTINGS, project_of
 
@@ -43,9 +43,6 @@ MAX_PROFILE_MEMORY_CHARS = 320
 MAX_HASH_CHARS = 128
 SELF_TEST_WAIT = 20.0
 SELF_TEST_POLL = 0.5
-
-STILL_WRITING = 2.0
-"""Seconds after which the servers promise that an accepted memory is stored."""
 
 MemoryType = Literal["factual", "preference", "goal", "instruction", "event", "opinion"]
 AnyType = Literal[
@@ -172,11 +169,22 @@ class RetainDBProvider(FileTools):
         who = self.who(session)
         for memory in self._mirrored(write, who) if write.action != "add" else ():
             if memory.pending:
-                raise BackendUnavailable(f"{memory.text!r} is still being stored", retry_after=STILL_WRITING)
+                raise BackendUnavailable(
+                    f"{memory.text!r} is still being stored", retry_after=STILL_WRITING_S
+                )
             self.client.forget(memory.id)
         if write.content.strip():
             kind = "preference" if write.target == "user" else "factual"
             self.client.add(write.content, who, kind, 0.7, write.id)
+
+    def forget_user(self, session: Session) -> Erasure:
+        """Delete the memories and the files of the user. What RetainDB keeps of them all the same is named."""
+        who = self.who(session)
+        counts = {"memories": self.client.forget_all(who), "files": self.forget_files(session)}
+        deleted = (
+            f"{count} {what} of {who.user!r} ({self.client.place})" for what, count in counts.items() if count
+        )
+        return Erasure(tuple(deleted), (self.client.keeps_deleted(who),))
 
     # ----------------------------------- tools; the docstring is what the model reads
 

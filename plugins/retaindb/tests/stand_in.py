@@ -159,6 +159,8 @@ class RetainDB(StandIn):
 
     def _answers(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         older = self._no_route if self.legacy else None
+        local = {"status": "ok", "local": True}
+        yield "GET /health", (lambda _: local) if self.flavour == "local" else (lambda _: {"status": "ok"})
         yield "POST /v1/memory", older or self._add
         yield "GET /v1/memory/profile/*", older or self._profile
         yield "DELETE /v1/memory/*", older or self._delete

@@ -103,6 +103,19 @@ class V4:
             return False
         return True
 
+    def erase(self, ns: str) -> int:
+        """Send DELETE /v3/documents/{id} for each document; what was learned of it goes with it."""
+        deleted: set[str] = set()
+        body = {"containerTags": [ns], "page": 1, "limit": PAGE_SIZE}
+        while True:
+            rows = _rows(self._api.post("/v3/documents/list", body), "memories")
+            ids = {str(row["id"]) for row in map(_confirmed, rows)} - deleted
+            if not ids:
+                return len(deleted)
+            for doc in ids:
+                self.delete(ns, doc)
+            deleted |= ids
+
 
 def has_more(pagination: Any, page: int) -> bool:
     """Return True if a page of this number has a next one."""

@@ -124,6 +124,14 @@ class V5:
             raise BackendUnavailable(f"Supermemory has not deleted {doc!r}: {clip(reasons, 300)}")
         return bool(count)
 
+    def erase(self, ns: str) -> int:
+        """DELETE /ns/{ns}."""
+        try:
+            with _sdk_errors(self._name):
+                return int(getattr(self._sdk.namespaces.delete(ns), "deleted_documents_count", 0) or 0)
+        except BackendNotFound:
+            return 0
+
 
 @contextmanager
 def _sdk_errors(name: str) -> Iterator[None]:

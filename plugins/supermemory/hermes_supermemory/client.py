@@ -39,6 +39,7 @@ class Dialect(Protocol):
     def documents(self, ns: str, page: int) -> tuple[list[Document], bool]: ...
     def rewrite(self, ns: str, doc: str, content: str) -> None: ...
     def delete(self, ns: str, doc: str) -> bool: ...
+    def erase(self, ns: str) -> int: ...
     def close(self) -> None: ...
 
 
@@ -152,6 +153,11 @@ class Client:
     def delete(self, ns: str, doc: str) -> bool:
         """Delete a document with what was learned from it; False when there is none."""
         return self._ask(lambda api: api.delete(ns, doc))
+
+    def erase(self, ns: str) -> int:
+        """Delete a container with all that was learned in it, and return the number of its documents."""
+        self._answered.clear()
+        return self._ask(lambda api: api.erase(ns))
 
     # ------------------------------------------------------------------ private
 

@@ -19,7 +19,7 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
-from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.contract.values import Check, Erasure, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     BackendRefused,
     BackendUnavailable,
@@ -220,6 +220,15 @@ class SupermemoryProvider(Tools):
             ns = container_of(self.options, switch.old)
             parts = {_part(turn) for turn in switch.rewound_turns}
             self.client.take_back(ns, _conversation(ns, switch.old), parts)
+
+    def forget_user(self, session: Session) -> Erasure:
+        """Delete the user's containers: documents, memories and profile."""
+        deleted = []
+        for tag in ["", *custom_tags(self.options)]:
+            ns = container_of(self.options, session, tag)
+            if count := self.client.erase(ns):
+                deleted.append(f"the container {ns!r} of {self.client.place} with {count} documents")
+        return Erasure(tuple(deleted))
 
     # ------------------------------------------------------------------ private
 

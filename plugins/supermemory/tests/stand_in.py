@@ -261,6 +261,14 @@ class Supermemory(StandIn):
         if not NAMESPACE.fullmatch(ns):
             raise Refusal(400, f"namespace {ns!r}")
         path = "/".join(rest)
+        if not path and request.method == "DELETE":
+            gone = [doc for doc in self.documents.values() if doc.ns == ns]
+            if not gone:
+                raise Refusal(404, "Not found")
+            for doc in gone:
+                self._remove(doc)
+            counts = {"deletedDocumentsCount": len(gone), "deletedMemoriesCount": 0}
+            return {"status": "deleted", "namespace": ns, **counts}
         if path.startswith("document/") and request.method in ("GET", "PATCH"):
             doc = self._document(ns, unquote(path.partition("/")[2]))
             if request.method == "GET":
