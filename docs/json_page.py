@@ -74,8 +74,9 @@ def documents() -> dict[str, Any]:
     from hermes_core.outbox.store import Row as OutboxRow
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
+    from hermes_core.sessions.search.reasons import Absence, GateReason, HitReason
     from hermes_core.sessions.turn_records import ListedTurn, StoredTurnRecord
-    from hermes_core.turn_recall import RecallReport
+    from hermes_core.turn_recall import RecallHit, RecallReport
     from hermes_memory_agent.cli.curate import CurationReport
     from hermes_memory_agent.skills.store import SkillChange
     from hermes_memory_archive.backup import BackupReport
@@ -205,6 +206,9 @@ def documents() -> dict[str, Any]:
         "hermes-memory providers install": list[ProviderEntry],
         "hermes-memory recall": {
             **_fields(RecallReport),
+            "results": [{**_fields(RecallHit), "why": Sometimes(HitReason | None, "with --why")}],
+            "gate": Sometimes(GateReason, "with --why"),
+            "absent": Sometimes(list[Absence], "with --why"),
             "error": Sometimes(str, "instead of all others, with --batch for a line that is no question"),
         },
         "hermes-memory sessions check": {"ok": bool, "faults": list[str]},

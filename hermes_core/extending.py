@@ -70,7 +70,7 @@ DOCUMENTED: dict[str, str] = {
     "sessions.records": "CompletedTurn Mark Order PROGRAM_SOURCES Relation State StoredMessage StoredSession calls_as_text "
     "local_time meta_key read_meta sqlite_text text_of turn_of_ref turn_ref",
     "sessions.summaries": "Summarise",
-    "turn_recall": "BegunTurn RecallHit RecallReport render_notes",
+    "turn_recall": "BegunTurn ExplainedHit ExplainedReport RecallHit RecallReport render_notes",
     "stopping": "current_stop stopped stopped_by wait_unless_stopped",
     # Engines and indexes. An engine has a search index, and may have the vectors.
     "storage.leases": "COMPRESSION_PREFIX LEASE_S Lease SESSION_PREFIX drop_expired lease_holders",
@@ -85,6 +85,7 @@ DOCUMENTED: dict[str, str] = {
     "MessageIndex Nearness OtherModel PROGRESS_KEY SearchEngine Surroundings Vector VectorIndex VectorStore",
     "sessions.search.reader": "CANDIDATE_COLUMNS ClosestMessages CommonMatch IndexReader IndexRequest IndexRow Joins Postings ROW SHOWN_COLUMNS "
     "ScopeFacts windows_around",
+    "sessions.search.reasons": "Absence GateReason HitReason SearchTrace",
     "sessions.search.filters": "Condition Filters message_condition session_condition",
     "sessions.search.texts": "terms_of terms_of_row",
     "sessions.search.match": "Match Phrase Syntax condition_sql expression_of",

@@ -45,6 +45,7 @@ from hermes_core.turn_recall import (
     NoteUpdates,
     RecallHit,
     RecallReport,
+    RecallTrace,
     SeenTexts,
     SessionRecall,
     TurnRecall,
@@ -486,6 +487,8 @@ class MemoryTurns(MemorySessions):
         after: str | float | None = None,
         before: str | float | None = None,
         at: float | None = None,
+        why: bool = False,
+        absent: Sequence[int] = (),
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get, and of a search in past sessions.
 
@@ -500,6 +503,8 @@ class MemoryTurns(MemorySessions):
                 words such as "last week", "March", "3 days ago".
             before: Search only messages before this time.
             at: Time of the message in seconds since the epoch, from which "last week" counts; default: now.
+            why: Return an `ExplainedReport`: what brought each result, and what the gate of a turn decided on.
+            absent: Ids of messages of which an `ExplainedReport` says why they are not in the recall.
 
         Raises:
             SessionError: `after` or `before` names no time.
@@ -509,7 +514,7 @@ class MemoryTurns(MemorySessions):
             self.manager.flush(self.config.recall.deadline)
         self.manager.initialize_all(session)
         pending = self.ask_recall(session, text, begins_turn=False, at=at)
-        return self.report(pending, limit=limit, after=after, before=before)
+        return self.report(pending, limit=limit, after=after, before=before, why=why, absent=absent)
 
     @traced
     def report(
@@ -519,6 +524,8 @@ class MemoryTurns(MemorySessions):
         limit: int | None = None,
         after: str | float | None = None,
         before: str | float | None = None,
+        why: bool = False,
+        absent: Sequence[int] = (),
     ) -> RecallReport:
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
         query, session, calls = pending.query, pending.session, pending.take_calls()
@@ -530,14 +537,16 @@ class MemoryTurns(MemorySessions):
         hits += [RecallHit("memory", True, note.entry, origin=note.origin.origin) for note in data]
         most = result_count(query.text) if limit is None else limit
         hits += provider_hits(seen.without_repeats(self.manager.prefetch.collect(calls)), most)
+        trace = RecallTrace()
         if self.config.sessions.search_enabled:
-            hits += self.problem_log.read(
-                "past sessions", lambda: self._past.hits(query, session, limit, seen, since, until), []
-            )
+            find = partial(self._past.hits, query, session, limit, seen, since, until, trace)
+            hits += self.problem_log.read("past sessions", find, [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.monotonic() - calls.began) * 1000, 3)
         problems = (*self.problem_log.of_turn(notes, session.owner), *seen.left_out)
         report = RecallReport(query.text, tuple(hits), tokens, elapsed, problems)
+        if why or absent:
+            report = self._past.explain(report, trace, absent)
         # A host may give it to the model, which then has read it.
         self.origins.note_read(session, report.origin)
         return report

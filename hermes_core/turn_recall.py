@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
@@ -28,6 +28,15 @@ from hermes_core.recall.tokens import count_tokens, dense_runs, grams, is_stop_w
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
 from hermes_core.safety.origin import in_scope, lowest
 from hermes_core.sessions.records import SearchHit, StoredOpenTurn, local_time
+from hermes_core.sessions.search.reasons import (
+    Absence,
+    GateReason,
+    HitReason,
+    SearchTrace,
+    gate_reason,
+    hit_reason,
+    why_not,
+)
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import (
     MAX_ITEMS,
@@ -59,6 +68,13 @@ _REPORT_ORIGINS: Mapping[Source, Origin] = {
     "memory": "person",
     "provider": "provider",
     "sessions": "assistant",
+}
+
+
+# Reasons of the lines of a report that no search brings.
+_REASONS: Mapping[Source, HitReason] = {
+    "memory": HitReason("a note: no question decides on it"),
+    "provider": HitReason("the provider decided on it"),
 }
 
 
@@ -232,6 +248,47 @@ class RecallReport:
         return lowest(hit.origin or _REPORT_ORIGINS[hit.source] for hit in self.results)
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainedHit(RecallHit):
+    """One line of a recall report, with what brought it."""
+
+    why: HitReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedReport(RecallReport):
+    """Report of a recall with its reasons.
+
+    Attributes:
+        gate: What the gate decided on recall from past sessions.
+        absent: Why messages that were asked for are not in the recall.
+    """
+
+    gate: GateReason = field(default_factory=GateReason)
+    absent: tuple[Absence, ...] = ()
+
+
+@dataclass(slots=True)
+class RecallTrace:
+    """What a recall from past sessions decided on.
+
+    Attributes:
+        closed: Why turns get nothing from past sessions; "" if they may.
+        turn: What the proactive search decided on.
+        search: What the search of a report decided on.
+        left_out: Why a result of the proactive search is not given, by the id of the message.
+    """
+
+    closed: str = ""
+    turn: list[SearchTrace] = field(default_factory=list)
+    search: list[SearchTrace] = field(default_factory=list)
+    left_out: dict[int | None, str] = field(default_factory=dict)
+
+    def leave_out(self, reason: str, before: Iterable[int | None], after: Iterable[int | None]) -> None:
+        """Note the reason why messages of `before` are not in `after`."""
+        self.left_out |= dict.fromkeys(set(before).difference(after), reason)
+
+
 def provider_hits(recall: RecallResult, limit: int) -> list[RecallHit]:
     """Return the recall of the providers as lines of a report, at most `limit` lines for each provider."""
     hits: list[RecallHit] = []
@@ -286,17 +343,27 @@ class SessionRecall:
         filter_recall: Callable[[Recall, Session], Recall | Refused],
     ) -> None:
         self._sessions, self._filter_recall = sessions, filter_recall
-        self._in_each_turn = config.recall.sessions == "auto" and config.sessions.search_enabled
+        self._closed = "" if config.recall.sessions == "auto" else "recall.sessions is on_request"
+        if not config.sessions.search_enabled:
+            self._closed = "sessions.search_enabled is false"
 
     def for_turn(
-        self, query: Query, session: Session, seen: SeenTexts, related: Collection[str] = ()
+        self,
+        query: Query,
+        session: Session,
+        seen: SeenTexts,
+        related: Collection[str] = (),
+        trace: RecallTrace | None = None,
     ) -> Recall:
         """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is `on_request`.
 
         Args:
             related: Ids of the session's lineage, if the caller has read them.
+            trace: Gets what was decided.
         """
-        if not self._in_each_turn or others_read(session):
+        trace = trace or RecallTrace()
+        trace.closed = self._closed or ("other people read the answers" if others_read(session) else "")
+        if trace.closed:
             return Recall()
         # What a user said elsewhere is not for a group. The person at home may search all sessions, but what strangers said comes into no turn unasked.
         user, lineage = session.owner, tuple(related or self._sessions.lineage(session.id))
@@ -309,6 +376,7 @@ class SessionRecall:
             snippets=False,
             distinct=True,
             now=query.now,
+            traces=trace.turn,
         )
         # A tool's result may be a whole page, and crowd out what persons said.
         room = query.budget * CHARS_PER_TOKEN * TOOL_SHARE
@@ -319,16 +387,26 @@ class SessionRecall:
                 if room < 0:
                     continue
             chosen.append(hit)
+        chosen_ids = [hit.message_id for hit in chosen]
+        trace.leave_out(
+            "results of tools get a third of recall.budget", [hit.message_id for hit in hits], chosen_ids
+        )
         items = seen.add_new([_item(hit, in_scope(hit.origin, user)) for hit in chosen])
+        new_ids = [item.message_id for item in items]
+        trace.leave_out("the model sees this text already", chosen_ids, new_ids)
         if not items:
             return Recall()
         recall = self._filter_recall(Recall(items), session)
         if isinstance(recall, Refused):
             seen.left_out.append(f"recall of past sessions was left out: {recall.reason}")
+            trace.leave_out(f"an observer refused it: {recall.reason}", new_ids, ())
             return Recall()
         # The model reads the newest of several statements of one matter last.
         newest = {hit.newer for hit in chosen}
         cut = cut_to_budget(recall, query.budget)
+        filtered = [item.message_id for item in recall.items]
+        trace.leave_out("an observer left it out", new_ids, filtered)
+        trace.leave_out("recall.budget is used up", filtered, [item.message_id for item in cut.items])
         ordered = sorted(cut.items, key=lambda item: item.message_id in newest)
         return dataclasses.replace(cut, items=tuple(ordered))
 
@@ -340,12 +418,14 @@ class SessionRecall:
         seen: SeenTexts,
         since: float | None = None,
         until: float | None = None,
+        trace: RecallTrace | None = None,
     ) -> list[RecallHit]:
         """Return lines of a report: the results of a search, and the messages that a turn would get without a search.
 
         Without a limit, their number depends on the kind of the question, and further results keep to the budget. With
         `since` or `until` (epoch seconds), only messages of that time are returned.
         """
+        trace = trace or RecallTrace()
         most = result_count(query.text) if limit is None else limit
         found = self._sessions.past.search(
             query.text,
@@ -355,10 +435,11 @@ class SessionRecall:
             until=until,
             snippets=False,
             now=query.now,
+            traces=trace.search,
         )
         if limit is None:
             found = _within(found, query.budget)
-        injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
+        injected = {item.message_id: item for item in self.for_turn(query, session, seen, trace=trace).items}
         hits = [
             _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit, hit.origin)))
             for hit in found
@@ -366,6 +447,58 @@ class SessionRecall:
         if since is None and until is None:
             hits += [_hit("sessions", True, item) for item in injected.values()]
         return hits if limit is None else hits[:limit]
+
+    def explain(
+        self, report: RecallReport, trace: RecallTrace, absent: Iterable[int] = ()
+    ) -> ExplainedReport:
+        """Return a report with its reasons.
+
+        Args:
+            report: The report, whose lines from past sessions `hits` has returned.
+            trace: What `hits` decided on.
+            absent: Ids of messages of which the report says why they are not in it.
+        """
+        closed = trace.closed or self._closed
+        given = {hit.message_id for hit in report.results if hit.source == "sessions" and hit.injected}
+        found = {hit.message_id for hit in report.results if hit.source == "sessions"}
+        reasons = {
+            message_id: hit_reason([*trace.turn, *trace.search], message_id)
+            for message_id in {*found, *absent}
+            if message_id is not None
+        }
+        hits = [
+            ExplainedHit(
+                **{name: getattr(hit, name) for name in hit.__slots__},
+                why=_REASONS.get(hit.source) or reasons.get(hit.message_id or 0),
+            )
+            for hit in report.results
+        ]
+        absences = [
+            Absence(
+                message_id,
+                message_id in given,
+                message_id in found,
+                "the turn gets it"
+                if message_id in given
+                else trace.left_out.get(message_id)
+                or closed
+                or why_not(self._sessions.database, trace.turn, message_id),
+                "the search returns it"
+                if message_id in found
+                else why_not(self._sessions.database, trace.search, message_id),
+                reasons.get(message_id),
+            )
+            for message_id in absent
+        ]
+        return ExplainedReport(
+            report.query,
+            tuple(hits),
+            report.tokens,
+            report.elapsed_ms,
+            report.problems,
+            gate_reason(trace.turn, len(given), closed),
+            tuple(absences),
+        )
 
 
 def _within(hits: Sequence[SearchHit], budget: int) -> list[SearchHit]:

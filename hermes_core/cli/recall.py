@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -17,7 +18,7 @@ from hermes_core.kit.cli import print_json_lines, reserve_output
 from hermes_core.kit.text import clip
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted, printable
-from hermes_core.turn_recall import RecallHit, RecallReport
+from hermes_core.turn_recall import ExplainedHit, ExplainedReport, RecallHit, RecallReport
 
 MAX_RESULTS = 1000
 """Results per source that may be requested."""
@@ -41,9 +42,27 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
     callback=reserve_output,
     help='Read {"query": ...} lines from standard input, answer a line each.',
 )
+@click.option(
+    "--why", is_flag=True, help="Also show what brought each result, and what the gate of a turn decided on."
+)
+@click.option(
+    "--why-not",
+    "absent",
+    type=click.IntRange(1, 2**63 - 1),
+    multiple=True,
+    metavar="MESSAGE_ID",
+    help="Also say why the message with this id is not there. May be repeated.",
+)
 @with_memory(provider=None)
 def recall(
-    memory: Memory, query: str | None, limit: int | None, after: str | None, before: str | None, batch: bool
+    memory: Memory,
+    query: str | None,
+    limit: int | None,
+    after: str | None,
+    before: str | None,
+    batch: bool,
+    why: bool,
+    absent: tuple[int, ...],
 ) -> None:
     """Show what a turn with the message QUERY would get, by source.
 
@@ -55,26 +74,25 @@ def recall(
     # A turn does without a provider that starts slowly. This command waits, because the provider's answer is its purpose.
     start_providers(memory.manager, memory.local_session)
     ctx = click.get_current_context()
+    ask = partial(memory.recall, after=after, before=before, why=why, absent=absent)
     if batch:
         faults: list[str] = []
-        print_json_lines(_answers(memory, limit, after, before, faults))
+        print_json_lines(_answers(ask, limit, faults))
         finish(ctx, memory.problems(), failed=bool(faults))
         return
-    report = memory.recall(query or "", limit=limit, after=after, before=before)
+    report = ask(query or "", limit=limit)
     print_result(report, lambda: _show(report))
     finish(ctx, report.problems)
 
 
-def _answers(
-    memory: Memory, limit: int | None, after: str | None, before: str | None, faults: list[str]
-) -> Iterator[object]:
+def _answers(ask: Callable[..., RecallReport], limit: int | None, faults: list[str]) -> Iterator[object]:
     """Yield the answer to each line of standard input: of an invalid one an `error`, which is added to `faults`."""
     for number, line in enumerate(sys.stdin.buffer, 1):
         if not line.strip():
             continue
         try:
             query, k = _question(line, number, limit)
-            yield memory.recall(query, limit=k, after=after, before=before)
+            yield ask(query, limit=k)
         except ImportFailed as exc:
             faults.append(str(exc))
             yield {"error": str(exc)}
@@ -111,9 +129,32 @@ def _show(report: RecallReport) -> None:
             print_styled((heading, "bold"), (f"  {use}", "dim"))
             for result in results:
                 print_styled(*_line(result))
+                if isinstance(result, ExplainedHit) and result.why is not None:
+                    number = f"message {result.message_id}: " if result.message_id is not None else ""
+                    use = "given" if result.injected else "on request"
+                    print_styled((f"      {use}; {number}{printable(result.why.text)}", "dim"))
     if not report.results:
         click.echo("Nothing is remembered for this message.")
+    if isinstance(report, ExplainedReport):
+        _show_reasons(report)
     print_styled((f"{counted(report.tokens, 'token')} given, {report.elapsed_ms:.1f} ms", "dim"))
+
+
+def _show_reasons(report: ExplainedReport) -> None:
+    """Print what the gate decided on, and why messages that were asked for are not there."""
+    gate = report.gate
+    print_styled(("gate", "bold"), f"  {printable(gate.text)}")
+    if gate.message_id is not None:
+        parts = ", ".join(f"{name} {value:+.2f}" for name, value in gate.parts.items())
+        shared = f"words {', '.join(gate.words)}" if gate.words else "no word"
+        beside = f", beside it {', '.join(gate.near_words)}" if gate.near_words else ""
+        print_styled(f"  message {gate.message_id} was judged: {printable(shared + beside)}; {parts}")
+    for absence in report.absent:
+        print_styled((f"message {absence.message_id}", "bold"))
+        print_styled(f"  in the turn: {printable(absence.turn)}")
+        print_styled(f"  in the search: {printable(absence.search)}")
+        if absence.reason is not None:
+            print_styled((f"  {printable(absence.reason.text)}", "dim"))
 
 
 def _line(result: RecallHit) -> tuple[str | tuple[str, str], ...]:

@@ -39,7 +39,8 @@ CONTEXT_AFTER = (0.4, 0.3, 0.1)
 # chats need the neighbours, other conversations hardly (own words alone: 62, 57, 54, 52, 70).
 OWN_WORDS_WEIGHT = 0.4
 
-_STEPS = ((0, 1.0), *enumerate(CONTEXT_BEFORE, 1), *((-n, share) for n, share in enumerate(CONTEXT_AFTER, 1)))
+# Distance and weight of each message to which the words of a message count.
+STEPS = ((0, 1.0), *enumerate(CONTEXT_BEFORE, 1), *((-n, share) for n, share in enumerate(CONTEXT_AFTER, 1)))
 
 # Weight of a word that is similar to the word of the question, as film for movie. An irregular form, as ran for run,
 # counts in full.
@@ -211,12 +212,16 @@ class Overlap(Struct, frozen=True):
         own: Surprise of the words that the part has.
         near: Surprise of the words that only the messages beside it have.
         total: Number of messages in the store.
+        words: The words that the part has.
+        near_words: The words that only the messages beside it have.
     """
 
     question: float
     own: float
     near: float
     total: int
+    words: tuple[str, ...] = ()
+    near_words: tuple[str, ...] = ()
 
 
 class RankCandidate(Struct, frozen=True):
@@ -252,11 +257,25 @@ class Ranked(Struct, frozen=True):
     """A candidate with its final score.
 
     The score is the logarithm of the odds that the candidate answers, plus a constant that is the same for all
-    candidates of one question.
+    candidates of one question. It is the sum of `parts`: by words, meaning, speaker, marks, kind and time.
     """
 
     candidate: RankCandidate
     score: float
+    parts: Mapping[str, float] = {}
+
+
+class ProactiveOdds(Struct, frozen=True):
+    """The decision whether proactive recall shows a candidate: if its probability to answer is at least `least`."""
+
+    entry: Ranked
+    probability: float
+    least: float
+
+    @property
+    def suffices(self) -> bool:
+        """True if the candidate is probable enough for its length."""
+        return self.probability >= self.least
 
 
 def score_places(
@@ -286,7 +305,7 @@ def score_places(
         for place, strength in term.places.items():
             group, position = place
             own[place] = weight = strength / (base + root * math.sqrt(sizes.get(place, typical)))
-            for step, share in _STEPS:
+            for step, share in STEPS:
                 neighbour = (group, position + step)
                 near[neighbour] = known(neighbour, 0.0) + share * weight
         for place, weight in near.items():
@@ -313,8 +332,8 @@ def proactive_evidence(
     part: str,
     overlap: Overlap,
     cosine: float | None = None,
-) -> float:
-    """Return how much speaks for recall that the person did not ask for; it is worth showing if this is above 0.
+) -> dict[str, float]:
+    """Return what speaks for recall that the person did not ask for; it is worth showing if the sum is above 0.
 
     Args:
         analysis: The question.
@@ -329,15 +348,16 @@ def proactive_evidence(
     )
     coverage = (overlap.own + NEIGHBOUR_COVERAGE * overlap.near) / (overlap.question or 1.0)
     own_fact = candidate.person and speaks_of_self(analysis.text) and speaks_of_self(part)
-    return (
-        EVIDENCE_BASE
-        + meaning
-        + SURPRISE_WEIGHT * beyond_chance
-        + (COVERAGE_WEIGHT + OWN_COVERAGE_WEIGHT * own_fact) * coverage
-        + ASKED_WEIGHT * asks(analysis.text)
-        - EVIDENCE_LENGTH_WEIGHT * math.log(max(len(part) / 5, 1.0))
-        + NAMED_PERSON_WEIGHT * bool(analysis.names)
-    )
+    return {
+        "base": EVIDENCE_BASE,
+        "meaning": meaning,
+        "surprise": SURPRISE_WEIGHT * beyond_chance,
+        "coverage": COVERAGE_WEIGHT * coverage,
+        "own fact": OWN_COVERAGE_WEIGHT * own_fact * coverage,
+        "asks": ASKED_WEIGHT * asks(analysis.text),
+        "length": -EVIDENCE_LENGTH_WEIGHT * math.log(max(len(part) / 5, 1.0)),
+        "named person": NAMED_PERSON_WEIGHT * bool(analysis.names),
+    }
 
 
 _TIME_WORD = re.compile(
@@ -449,15 +469,13 @@ def rank_candidates(
     named = named_in(analysis.text, {c.speaker for c in candidates if c.speaker})
     unnamed = not any(c.speaker for c in candidates)
     lexical = (LEXICAL_BESIDE_MEANING if any(c.likeness for c in candidates) else LEXICAL_WEIGHT) / deviation
-    ranked = [
-        Ranked(
-            c,
-            lexical * (c.score * (UNANSWERED_SHARE if c.unanswered else 1) - mean)
-            + _bonus(analysis, c, named, zone)
-            - ASSISTANT_WEIGHT * (unnamed and c.assistant),
-        )
-        for c in candidates
-    ]
+    ranked = []
+    for c in candidates:
+        parts = {"words": lexical * (c.score * (UNANSWERED_SHARE if c.unanswered else 1) - mean)}
+        parts |= _bonus(analysis, c, named, zone)
+        if unnamed and c.assistant:
+            parts["assistant"] = -ASSISTANT_WEIGHT
+        ranked.append(Ranked(c, sum(parts.values()), parts))
     ranked.sort(key=lambda r: (-r.score, -(r.candidate.timestamp or 0.0), r.candidate.id))
     ranked = ranked[:limit]
     if budget is None:
@@ -471,27 +489,31 @@ def rank_candidates(
     return fitting
 
 
-def select_proactive(analysis: Analysis, ranked: Sequence[Ranked]) -> list[Ranked]:
-    """Return the candidates to show in proactive recall, which the person did not ask for; best first.
+def select_proactive(analysis: Analysis, odds: Sequence[ProactiveOdds]) -> list[Ranked]:
+    """Return the candidates to show in proactive recall, which the person did not ask for; best first."""
+    most = LIST_RESULTS if asks_for_list(analysis.text) else MAX_PROACTIVE_HITS
+    return [one.entry for one in odds if one.suffices][:most]
 
-    A candidate is shown if it probably answers the question; a long text must be more probable than a short text.
-    `ranked` must hold all candidates.
+
+def proactive_odds(analysis: Analysis, ranked: Sequence[Ranked]) -> list[ProactiveOdds]:
+    """Return for each candidate how probable it is that it answers, and how probable it must be to be shown.
+
+    A long text must be more probable than a short text. `ranked` must hold all candidates.
     """
-    is_list = asks_for_list(analysis.text)
+    share = MIN_ODDS_PER_TOKEN * (LIST_ODDS_SHARE if asks_for_list(analysis.text) else 1) / 1000
     named = named_in(analysis.text, {entry.candidate.speaker for entry in ranked if entry.candidate.speaker})
     theirs = [entry.score for entry in ranked if len(named) == 1 and entry.candidate.speaker in named]
     others = [entry.score for entry in ranked if entry.candidate.speaker not in named]
     lead = LEAD_WEIGHT * (max(theirs) - max(others)) if theirs and others else 0.0
     top = max((entry.score for entry in ranked), default=0.0)
     odds = sum(math.exp(entry.score - top) for entry in ranked)
-    selected = []
+    judged = []
     for entry in ranked:
         penalty = OTHER_SPEAKER_WEIGHT if theirs and entry.candidate.speaker not in named else 0.0
         probability = math.exp(entry.score - top + lead - penalty) / odds
         cost = min(count_tokens(entry.candidate.text), MAX_COST) + 1
-        if 1000 * probability >= MIN_ODDS_PER_TOKEN * (LIST_ODDS_SHARE if is_list else 1) * cost:
-            selected.append(entry)
-    return selected[: LIST_RESULTS if is_list else MAX_PROACTIVE_HITS]
+        judged.append(ProactiveOdds(entry, probability, share * cost))
+    return judged
 
 
 def _repeats(asked: set[str], text: str) -> bool:
@@ -499,33 +521,42 @@ def _repeats(asked: set[str], text: str) -> bool:
     return text.rstrip().endswith(("?", "？")) and asked.issuperset(words(text)) and not dense_runs(text)
 
 
-def _bonus(analysis: Analysis, candidate: RankCandidate, named: frozenset[str], zone: tzinfo) -> float:
-    """Return the part of a candidate's score that does not come from its words.
+def _bonus(
+    analysis: Analysis, candidate: RankCandidate, named: frozenset[str], zone: tzinfo
+) -> dict[str, float]:
+    """Return the parts of a candidate's score that do not come from its words.
 
-    It depends on closeness in meaning, the speaker, question marks, exact parts, the kind of the question, and dates.
+    They depend on closeness in meaning, the speaker, question marks, exact parts, the kind of the question, and dates.
     """
     text = candidate.text
-    score = candidate.likeness * (UNANSWERED_SHARE if candidate.unanswered else 1)
+    parts: dict[str, float] = {}
+    if candidate.likeness:
+        parts["meaning"] = candidate.likeness * (UNANSWERED_SHARE if candidate.unanswered else 1)
     lowered = text.lower()
     if len(named) == 1 and candidate.speaker in named:
-        score += SPEAKER_WEIGHT + SELF_WEIGHT * speaks_of_self(text)
-    elif not named and candidate.person and not candidate.speaker and speaks_of_self(analysis.text):
-        score += SELF_WEIGHT * speaks_of_self(text)
+        parts["speaker"] = SPEAKER_WEIGHT + SELF_WEIGHT * speaks_of_self(text)
+    elif (
+        not (named or candidate.speaker)
+        and candidate.person
+        and speaks_of_self(analysis.text)
+        and speaks_of_self(text)
+    ):
+        parts["speaker"] = SELF_WEIGHT
     shortness = min(1.0, TYPICAL_SIZE / max(len(text), 1))
     if text.rstrip().endswith(("?", "？")):
-        score -= QUESTION_WEIGHT * shortness
+        parts["question"] = -QUESTION_WEIGHT * shortness
     if candidate.reply and not candidate.unanswered:
-        score += REPLY_WEIGHT * shortness
+        parts["reply"] = REPLY_WEIGHT * shortness
     if analysis.exact:
         folded = fold(text)
-        score += EXACT_WEIGHT * sum(piece in folded for piece in analysis.exact) / len(analysis.exact)
-    if analysis.shape == "when" and _TIME_WORD.search(lowered):
-        score += TIME_WORD_WEIGHT
-    if analysis.shape == "how many" and _NUMBER.search(lowered):
-        score += NUMBER_WEIGHT
+        parts["exact"] = EXACT_WEIGHT * sum(piece in folded for piece in analysis.exact) / len(analysis.exact)
+    if (analysis.shape == "when" and _TIME_WORD.search(lowered)) or (
+        analysis.shape == "how many" and _NUMBER.search(lowered)
+    ):
+        parts["kind"] = TIME_WORD_WEIGHT if analysis.shape == "when" else NUMBER_WEIGHT
     if analysis.dates and candidate.timestamp is not None:
         # A time outside of the years of `datetime` is near no date.
         with contextlib.suppress(OverflowError, OSError, ValueError):
             moment = datetime.fromtimestamp(candidate.timestamp, zone)
-            score += DATE_WEIGHT * max(when.closeness(moment) for when in analysis.dates)
-    return score
+            parts["time"] = DATE_WEIGHT * max(when.closeness(moment) for when in analysis.dates)
+    return parts

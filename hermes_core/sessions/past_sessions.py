@@ -20,6 +20,7 @@ from hermes_core.storage.engine import Engine, detecting_damage
 if TYPE_CHECKING:
     from hermes_core.sessions.search.candidates import Distinct
     from hermes_core.sessions.search.filters import Filters
+    from hermes_core.sessions.search.reasons import SearchTrace
 
 
 class PastSessions:
@@ -68,6 +69,7 @@ class PastSessions:
         snippets: bool = True,
         distinct: bool = False,
         now: float | None = None,
+        traces: list[SearchTrace] | None = None,
     ) -> list[SearchHit]:
         """Return the messages that answer `query` best. No query raises an error.
 
@@ -96,11 +98,13 @@ class PastSessions:
                 `snippet` makes the snippet of one message.
             distinct: True to return each text once.
             now: Time in epoch seconds from which "last week" in the query counts; the store's clock by default.
+            traces: Gets what the search decided on: of the sessions of persons, and of those that a program began.
         """
         # Imported here, so that commands which count or list sessions start 80 ms sooner.
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search.candidates import search, search_plainly
         from hermes_core.sessions.search.filters import Filters
+        from hermes_core.sessions.search.reasons import SearchTrace
 
         filters = Filters(
             roles=as_tuple(role),
@@ -132,6 +136,9 @@ class PastSessions:
                 )
 
             def search_in(filters: Filters, count: int, distinct: Distinct) -> list[SearchHit]:
+                trace = SearchTrace(filters, analysis, count, proactive=proactive, now=now, zone=self._zone)
+                if traces is not None:
+                    traces.append(trace)
                 if facts.newest is not None:
                     try:
                         return search(
@@ -149,11 +156,13 @@ class PastSessions:
                             proactive=proactive,
                             snippets=snippets,
                             distinct=distinct,
+                            trace=trace,
                         )
                     except (DatabaseCorrupt, sqlite3.OperationalError) as exc:
                         damage: Exception | None = exc
                 else:
                     damage = None
+                trace.without_index = True
                 hits = search_plainly(
                     self._database, analysis, filters, limit=count, order=sort, proactive=proactive
                 )

@@ -197,3 +197,59 @@ def test_what_a_provider_prints_is_not_in_the_json(
     result = hermes(*words, typed=typed)
     assert json.loads(result.stdout)["results"][0]["text"] == "noted: cats"
     assert result.stderr == "imported\ninitialized\nasked\n"
+
+
+def test_recall_says_what_brought_each_result_and_what_the_gate_decided_on(
+    hermes: Any, data: Any, chat: Path
+) -> None:
+    hermes("import", chat)
+    hermes("memory", "add", "Likes tea")
+    report = data("recall", "--why", "What is my cat called?")
+    note, best, *_ = report["results"]
+    assert note["why"]["text"] == "a note: no question decides on it"
+    assert best["why"]["words"] == ["cat", "called"]
+    assert best["why"]["rank"] == 1
+    assert best["why"]["probability"] >= best["why"]["least"] > 0
+    assert sum(best["why"]["parts"].values()) == pytest.approx(best["score"], abs=0.01)
+    gate = report["gate"]
+    assert (gate["open"], gate["message_id"]) == (True, best["message_id"])
+    assert gate["evidence"] == pytest.approx(sum(gate["parts"].values()), abs=0.01)
+    assert gate["given"] == sum(one["injected"] for one in report["results"] if one["source"] == "sessions")
+    shown = hermes("recall", "--why", "What is my cat called?").stdout
+    assert f"given; message {best['message_id']}: words cat, called" in shown
+    assert f"message {best['message_id']} was judged: words" in shown
+    line = json.loads(hermes("recall", "--why", "--batch", typed='"cat"').stdout)
+    assert line["gate"]["text"]
+
+
+def test_recall_says_why_a_message_is_not_there(hermes: Any, data: Any, chat: Path) -> None:
+    hermes("import", chat)
+    asked = "recall", "What is my cat called?"
+    by_text = {one["text"]: one for one in data(*asked)["results"]}
+    flight = data("recall", "Lisbon")["results"][0]["message_id"]
+    cat = by_text["My cat is called Momo"]["message_id"]
+    report = data(*asked, "--why-not", flight, "--why-not", cat, "--why-not", 999)
+    away, there, unknown = report["absent"]
+    assert (away["message_id"], away["given"], away["found"]) == (flight, False, False)
+    assert away["search"] == away["turn"] == "it has no word of the question"
+    assert (there["given"], there["turn"]) == (True, "the turn gets it")
+    assert unknown["turn"] == unknown["search"] == "no message has this id"
+    assert "in the turn: it has no word of the question" in hermes(*asked, "--why-not", flight).stdout
+    closed = data("recall", "Write a poem about a cat on a boat in the rain", "--why-not", cat)
+    assert not closed["gate"]["open"]
+    assert "the evidence of the best message is -" in closed["gate"]["text"]
+    assert closed["absent"][0]["turn"] == "the gate is closed"
+    hermes(*asked, "--why-not", "cat", code=2)
+
+
+def test_the_gate_says_that_the_settings_close_it(
+    hermes: Any, data: Any, hermes_home: HermesHome, chat: Path
+) -> None:
+    hermes("import", chat)
+    set_value(hermes_home, "recall.sessions", "on_request")
+    report = data("recall", "cat", "--why", "--why-not", 1)
+    assert report["gate"]["text"] == "recall.sessions is on_request"
+    assert report["absent"][0]["turn"] == "recall.sessions is on_request"
+    assert report["absent"][0]["search"] == "the search returns it"
+    set_value(hermes_home, "sessions.search_enabled", False)
+    assert data("recall", "cat", "--why")["gate"]["text"] == "sessions.search_enabled is false"

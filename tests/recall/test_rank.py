@@ -15,6 +15,7 @@ from hermes_core.recall.rank import (
     RankCandidate,
     TermHits,
     proactive_evidence,
+    proactive_odds,
     rank_candidates,
     score_places,
     select_proactive,
@@ -162,7 +163,10 @@ def told(question: str, *candidates: RankCandidate) -> list[int]:
     analysis = analyse(question)
     return [
         r.candidate.id
-        for r in select_proactive(analysis, rank_candidates(analysis, candidates, limit=len(candidates)))
+        for r in select_proactive(
+            analysis,
+            proactive_odds(analysis, rank_candidates(analysis, candidates, limit=len(candidates))),
+        )
     ]
 
 
@@ -207,7 +211,7 @@ def evidence(
         return sum(surprise(word, "word", 1, total) for word in words(text))
 
     overlap = Overlap(worth(question), worth(shared), worth(near), total)
-    return proactive_evidence(analyse(question), candidate, candidate.text, overlap)
+    return sum(proactive_evidence(analyse(question), candidate, candidate.text, overlap).values())
 
 
 @pytest.mark.parametrize("total", [5, 40, 1_000, 10_000, 500_000])
@@ -256,11 +260,12 @@ def test_beside_vectors_a_near_message_opens_recall_and_a_far_one_closes_it() ->
     job = RankCandidate(1, "I am a nurse at St Mary's.", 5.0, person=True)
     overlap = Overlap(question=12.0, own=1.0, near=0.0, total=1000)
 
-    assert proactive_evidence(question, job, job.text, overlap) < 0
-    assert proactive_evidence(question, job, job.text, overlap, cosine=0.9) > 0
-    assert proactive_evidence(question, job, job.text, overlap, cosine=-1.0) == pytest.approx(
-        proactive_evidence(question, job, job.text, overlap, cosine=0.1)
-    )
+    def judged(cosine: float | None = None) -> float:
+        return sum(proactive_evidence(question, job, job.text, overlap, cosine).values())
+
+    assert judged() < 0
+    assert judged(0.9) > 0
+    assert judged(-1.0) == pytest.approx(judged(0.1))
 
 
 def test_a_frequent_word_surprises_less_and_in_a_small_store_a_short_word_too() -> None:

@@ -19,6 +19,7 @@ from hermes_core.recall.rank import (
     Ranked,
     asks,
     proactive_evidence,
+    proactive_odds,
     rank_candidates,
     says_unknown,
     select_proactive,
@@ -30,6 +31,7 @@ from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
 from hermes_core.sessions.search.protocol import Coverage, Likeness, MessageIndex, VectorIndex
 from hermes_core.sessions.search.reader import HIT_COLUMNS, ClosestMessages, IndexReader, IndexRow
+from hermes_core.sessions.search.reasons import SearchTrace
 from hermes_core.sessions.search.snippets import best_part, held, snippet
 from hermes_core.storage.engine import Engine
 
@@ -86,6 +88,7 @@ def search(
     proactive: bool = False,
     snippets: bool = True,
     distinct: Distinct = "",
+    trace: SearchTrace,
 ) -> list[SearchHit]:
     """Return the messages that answer a question best; see `PastSessions.search`.
 
@@ -104,6 +107,7 @@ def search(
         proactive: True for recall that the person did not ask for.
         snippets: True to fill `SearchHit.snippet`. Of a message without text, it is filled in any case.
         distinct: "text" returns each text once; "words" also leaves out texts with nearly the same words.
+        trace: Gets what the search decides on.
     """
     if limit < 1 or not analysis:
         return []
@@ -113,8 +117,8 @@ def search(
     at = datetime.fromtimestamp(now, zone)
     spans = [span for when in analysis.dates if (span := when.span(at)) is not None]
     if analysis.time_only and analysis.condition is None and spans and order is None:
-        return _of_times(reader, analysis, spans, now, limit, proactive=proactive)
-    lookup = Lookup(reader, analysis, counts_all_words=proactive)
+        return _of_times(reader, analysis, spans, now, limit, proactive=proactive, trace=trace)
+    trace.lookup = lookup = Lookup(reader, analysis, counts_all_words=proactive)
     closest = None
     if vectors is not None and order is None:
         user, passing = filters.user, reader.passing
@@ -124,7 +128,7 @@ def search(
     )
     likeness = around = None
     if vectors is not None and closest is not None and not closest.is_distant:
-        likeness = closest.likeness
+        trace.likeness = likeness = closest.likeness
     if vectors is not None and likeness is not None:
         best = [*places[:ranked_limit], *((key, position) for key, position, *_ in beside)]
         around = vectors.ask_around(likeness, list(dict.fromkeys(best)))
@@ -135,24 +139,25 @@ def search(
     near = vectors.closeness(likeness, ids, around) if vectors and likeness else {}
     meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
-    places_of = {row[0]: (row[1], row[2]) for row in rows}
+    trace.places = places_of = {row[0]: (row[1], row[2]) for row in rows}
     is_first = order is None and asks_for_first(analysis.text)
-    everyone = ranked = rank_candidates(analysis, candidates, limit=len(candidates), zone=zone)
+    trace.ranked = everyone = ranked = rank_candidates(analysis, candidates, limit=len(candidates), zone=zone)
     if proactive:
         # A message that is the question itself, which was asked before, tells nothing.
         same = analysis.text.strip().casefold()
         others = [entry for entry in ranked if entry.candidate.text.strip().casefold() != same]
-        ranked = select_proactive(analysis, others)
+        trace.odds = proactive_odds(analysis, others)
+        ranked = select_proactive(analysis, trace.odds)
         asked = closest.likeness if closest is not None else None
-        if ranked and not _is_evidence(lookup, analysis, ranked[0].candidate, places_of, asked):
+        if ranked and not _is_evidence(lookup, analysis, ranked[0].candidate, places_of, asked, trace):
             return []
     if distinct:
-        ranked = _without_repeats(ranked, limit, distinct)
+        ranked = _without_repeats(ranked, limit, distinct, trace.repeats)
     if is_first:
         ranked = _oldest_first(ranked)
     newer: dict[int, int] = {}
     if order is None and analysis.condition is None and not analysis.dates:
-        newer = _newer(everyone, ranked[:limit], places_of)
+        trace.newer = newer = _newer(everyone, ranked[:limit], places_of)
         ranked = _with_newest(everyone, ranked, newer, oldest_first=asks_formerly(analysis.text))
     if order:
         ranked.sort(
@@ -179,13 +184,16 @@ def _is_evidence(
     candidate: RankCandidate,
     places_of: Mapping[int, Place],
     likeness: Likeness | None,
+    trace: SearchTrace,
 ) -> bool:
     """Return True if the best message is worth showing to a person who did not ask for it."""
     span = best_part(candidate.text, lookup.matches)
     part = candidate.text[slice(*span)] if span else candidate.text
-    overlap = lookup.overlap(places_of[candidate.id], part)
+    trace.overlap = overlap = lookup.overlap(places_of[candidate.id], part)
     cosine = likeness.nearest([candidate.id]) if likeness is not None else None
-    return proactive_evidence(analysis, candidate, part, overlap, cosine) > 0
+    trace.judged = candidate.id
+    trace.evidence = proactive_evidence(analysis, candidate, part, overlap, cosine)
+    return sum(trace.evidence.values()) > 0
 
 
 def search_plainly(
@@ -291,24 +299,35 @@ def _candidate(row: tuple[Any, ...], scores: Mapping[Place, float], likeness: fl
     )
 
 
-def _without_repeats(ranked: Sequence[Ranked], limit: int, distinct: Distinct) -> list[Ranked]:
-    """Return the first `limit` entries whose text does not repeat that of an entry before them."""
+def _without_repeats(
+    ranked: Sequence[Ranked], limit: int, distinct: Distinct, repeats: dict[int, int]
+) -> list[Ranked]:
+    """Return the first `limit` entries whose text does not repeat that of an entry before them.
+
+    `repeats` gets for each other one the id of the message that it repeats.
+    """
     entries: list[Ranked] = []
-    seen: set[str] = set()
-    vocabularies: list[set[str]] = []
+    seen: dict[str, int] = {}
+    vocabularies: list[tuple[set[str], int]] = []
     for entry in ranked:
         text = " ".join(entry.candidate.text.casefold().split())
-        if text in seen:
-            continue
-        if distinct == "words":
+        repeated = seen.get(text)
+        if distinct == "words" and repeated is None:
             vocabulary = {word for word in words(text) if not any(map(str.isdigit, word))} or {text}
-            if any(
-                len(vocabulary & other) >= MIN_COMMON_WORDS * len(vocabulary | other)
-                for other in vocabularies
-            ):
-                continue
-            vocabularies.append(vocabulary)
-        seen.add(text)
+            repeated = next(
+                (
+                    message_id
+                    for other, message_id in vocabularies
+                    if len(vocabulary & other) >= MIN_COMMON_WORDS * len(vocabulary | other)
+                ),
+                None,
+            )
+            if repeated is None:
+                vocabularies.append((vocabulary, entry.candidate.id))
+        if repeated is not None:
+            repeats[entry.candidate.id] = repeated
+            continue
+        seen[text] = entry.candidate.id
         entries.append(entry)
         if len(entries) == limit:
             break
@@ -331,6 +350,7 @@ def _of_times(
     limit: int,
     *,
     proactive: bool,
+    trace: SearchTrace,
 ) -> list[SearchHit]:
     """Return messages of named times for a question that asks for anything of them: the most informative of each session.
 
@@ -346,20 +366,24 @@ def _of_times(
     found = reader.find((), parts)[1]
     rows = reader.candidates((), [row[3] for row in found])
     matches = [match_of(term) for term in analysis.terms]
-    ranked = sorted(
-        ((_information(row, matches), row) for row in rows), key=lambda pair: (-pair[0], pair[1][0])
-    )
+    trace.places = places = {row[0]: (row[1], row[2]) for row in rows}
+    telling = ((_candidate(row, {}, 0.0), _information(row, matches)) for row in rows)
+    ranked = [Ranked(candidate, score, {"information": score}) for candidate, score in telling]
+    ranked.sort(key=lambda entry: (-entry.score, entry.candidate.id))
     sessions: dict[int, int] = {}
     rounds = []
-    for information, row in ranked:
-        sessions[row[1]] = sessions.get(row[1], 0) + 1
-        rounds.append((sessions[row[1]], -information, row[0]))
-    shown = sorted(rounds)[:limit]
-    by_id = reader.hits([message_id for _, _, message_id in shown])
+    for entry in ranked:
+        key, _ = places[entry.candidate.id]
+        sessions[key] = sessions.get(key, 0) + 1
+        rounds.append((sessions[key], entry))
+    rounds.sort(key=lambda pair: pair[0])  # within a round the order stays
+    trace.ranked = [entry for _, entry in rounds]
+    shown = trace.ranked[:limit]
+    by_id = reader.hits([entry.candidate.id for entry in shown])
     return [
-        _hit(hit, -information, "", best_part(hit["content"], matches))
-        for _, information, message_id in shown
-        if (hit := by_id.get(message_id)) is not None
+        _hit(hit, entry.score, "", best_part(hit["content"], matches))
+        for entry in shown
+        if (hit := by_id.get(entry.candidate.id)) is not None
     ]
 
 
@@ -381,10 +405,10 @@ def _newer(everyone: Sequence[Ranked], best: Sequence[Ranked], places: Mapping[i
 
     The first messages of `best` are compared with those that have the highest scores.
     """
-    pool = dict.fromkeys((*best[:MAX_CHANGED], *everyone[:MAX_COMPARED]))
+    pool = {entry.candidate.id: entry.candidate for entry in (*best[:MAX_CHANGED], *everyone[:MAX_COMPARED])}
     statements = [
         Statement(c.id, c.text, c.timestamp or 0.0, c.speaker, places[c.id])
-        for c in (entry.candidate for entry in pool)
+        for c in pool.values()
         if c.person
     ]
     return find_outdated(statements, {entry.candidate.id for entry in best[:MAX_CHANGED]})

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from hermes_core.recall.query import MAX_TERMS, Analysis, Term
 from hermes_core.recall.rank import (
     SIMILAR_WORD_WEIGHT,
+    STEPS,
     Overlap,
     Place,
     TermHits,
@@ -140,6 +141,8 @@ class Lookup:
             part: The part of its text that would be shown.
         """
         matches = [match_of(term) for term in self._all_terms]
+        own_words: list[str] = []
+        near_words: list[str] = []
         unknown = [at for at, term in enumerate(self._all_terms) if term not in self._frequencies]
         if unknown:
             postings, _ = self._reader.find([IndexRequest(matches[at], MAX_RARE_MESSAGES) for at in unknown])
@@ -154,9 +157,25 @@ class Lookup:
             places = self._weighed[term].places if term in self._weighed else {}
             if number in matched:
                 own += worth
+                own_words.append(term.text)
             elif places.get((key, position - 1)) or places.get((key, position + 1)):
                 near += worth
-        return Overlap(question, own, near, total)
+                near_words.append(term.text)
+        return Overlap(question, own, near, total, tuple(own_words), tuple(near_words))
+
+    def words_at(self, place: Place) -> tuple[list[str], list[str], list[str]]:
+        """Return the terms that gave a place its score: its own, similar words in it, and those of its neighbours.
+
+        Call it after `scores` or `scores_among`.
+        """
+        key, position = place
+        own, similar, near = list[str](), list[str](), list[str]()
+        for term, found in self._weighed.items():
+            if strength := found.places.get(place):
+                (similar if strength < 1 else own).append(term.text)
+            elif any(found.places.get((key, position - step)) for step, _ in STEPS):
+                near.append(term.text)
+        return own, similar, near
 
     def scores_among(self, rows: Sequence[IndexRow], required: Collection[str]) -> dict[Place, float]:
         """Return the scores of given messages by their own words, without the words of their neighbours.

@@ -36,6 +36,7 @@ NAVIGATION = (
     ("/timeline", "Timeline"),
     ("/sessions", "Sessions"),
     ("/search", "Search"),
+    ("/recall", "Recall"),
     ("/turns", "Turns"),
     ("/costs", "Costs"),
     ("/providers", "Providers"),

@@ -352,6 +352,7 @@ PATHS = (
     "/session?id=chat-1",
     "/session/delete?id=chat-1",
     "/search?q=bakery",
+    "/recall?q=bakery&id=1",
     "/turns",
     "/turn?id=t1",
     "/costs",

@@ -21,7 +21,9 @@ def served(serve: Serve) -> ServedPage:
 NUMBERS = ("9" * 5000, "0" * 5000, str(MAX_INTEGER + 1), "-1", "1.5", "1e3", "²", "x", "x" * 5000)
 
 
-@pytest.mark.parametrize("place", ["/turns?before=", "/timeline?before=", "/change?id=", "/outbox/drop?row="])
+@pytest.mark.parametrize(
+    "place", ["/turns?before=", "/timeline?before=", "/change?id=", "/outbox/drop?row=", "/recall?id="]
+)
 def test_a_number_that_can_not_be_read_is_refused(served: ServedPage, place: str) -> None:
     client = served.client()
     path, _, name = place.rstrip("=").partition("?")
@@ -79,3 +81,23 @@ def test_looking_at_the_facts_changes_none_of_them(hermes_home: HermesHome, serv
         assert page.status_code == 200
         assert ("Nadia works with Omar in Lisbon" in page.text) == (entity != "nobody")
     assert rows(hermes_home) == before
+
+
+def test_the_recall_of_a_message_says_what_brought_each_result(serve: Serve) -> None:
+    served = serve()
+    memory, client = served.memory, served.client()
+    chat = memory.start_session("chat")
+    for said in (
+        "My passport is in the blue drawer.",
+        "Tea is <b>good</b>.",
+        "My passport is in the safe now.",
+    ):
+        memory.end_turn(chat, said, "Noted.", warm=False)
+    hits = memory.sessions.past.search("tea")
+    page = client.get("/recall", params={"q": "Where is my passport?", "id": str(hits[0].message_id)}).text
+    assert "the turn gets" in page
+    assert f"Message {hits[0].message_id}" in page
+    assert "changes message 1" in page
+    assert "<b>good</b>" not in page
+    assert client.get("/recall").status_code == 200
+    assert "starts no provider" in serve(read_only=True).client().get("/recall", params={"q": "tea"}).text
