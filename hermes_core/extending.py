@@ -30,8 +30,8 @@ DOCUMENTED: dict[str, str] = {
     "loopback": "HOST listen",
     "logs": "LogFile",
     # Settings, and files in a home.
-    "config": "AgentConfig Config Credentials RecallConfig StorageConfig backup_folder edit_config load_config override_config "
-    "set_value unset_value",
+    "config": "AgentConfig Config Credentials NO_PROVIDER RecallConfig StorageConfig backup_folder edit_config load_config "
+    "override_config provider_name set_value unset_value",
     "config.yaml_text": "read_data with_value",
     "home": "FOLDER_PREFIX expanded",
     "storage.files": "PRIVATE_FILE PRIVATE_FOLDER ensure_folder locked open_at_once remedy_for sync_folder write_checked",

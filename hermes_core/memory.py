@@ -16,7 +16,7 @@ from typing import Any, Self, Unpack
 
 from msgspec import structs
 
-from hermes_core.config import Config, load_config, override_config
+from hermes_core.config import Config, load_config, override_config, provider_name
 from hermes_core.config.keys import COMPOSITE, RecallConfig, TelemetryConfig
 from hermes_core.contract.values import Field, Session, SessionFields
 from hermes_core.conversation import Conversation
@@ -154,6 +154,8 @@ class Memory(MemoryTurns):
         self.sessions = open_sessions(home, config, extensions=self.extensions)
         self.shared_database = notes_database(config, self.sessions)
         chosen = config.memory.provider if provider is None else provider
+        if isinstance(chosen, str):
+            chosen = provider_name(chosen)
         self.selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
         self._members, load_errors = _routes(self.selected, config)
         self.selected_providers = tuple(self._members)

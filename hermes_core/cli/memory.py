@@ -36,7 +36,7 @@ from hermes_core.cli.output import (
     warn,
 )
 from hermes_core.cli.shell import complete_provider
-from hermes_core.config import load_config, set_value
+from hermes_core.config import load_config, provider_name, set_value
 from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Session
 from hermes_core.curated.edits import preview
@@ -210,8 +210,12 @@ def status(ctx: click.Context) -> None:
 def use(ctx: click.Context, name: str) -> None:
     """Make the provider NAME the active one, once it is known to load and to be available.
 
-    `composite` makes the members in `composite.members` of config.yaml active together.
+    `composite` makes the members in `composite.members` of config.yaml active together. `none`, `default`, `builtin` and
+    `built-in` do what `memory off` does.
     """
+    if not provider_name(name):
+        ctx.invoke(off)
+        return
     from hermes_core.loader.load import load_provider
     from hermes_core.manager.composite import routes_of
     from hermes_core.setup.candidate import require_available

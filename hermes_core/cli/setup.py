@@ -16,7 +16,7 @@ from hermes_core.cli.identity import add_owners
 from hermes_core.cli.output import console, for_terminal, print_table, warn
 from hermes_core.cli.providers import about
 from hermes_core.cli.shell import complete_provider, offer_alias
-from hermes_core.config import Credentials, load_config
+from hermes_core.config import Credentials, load_config, provider_name
 from hermes_core.config.keys import COMPOSITE
 from hermes_core.config.schema import expected
 from hermes_core.contract.values import Field
@@ -52,7 +52,6 @@ from hermes_core.setup.candidate import (
 from hermes_core.setup.installer import install_steps, is_own, missing_dependencies
 
 BUILTIN = "built-in only"
-NO_PROVIDER = ("", BUILTIN, "none", "builtin")
 
 
 @click.command()
@@ -80,7 +79,8 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], no_check
         raise click.UsageError("name the provider to set up without questions")
     try:
         chosen = name if name is not None else _pick(home)
-        if chosen in NO_PROVIDER:
+        none = chosen == BUILTIN or not provider_name(chosen)
+        if none:
             select_provider(home, "")
             click.echo(f"memory provider: {BUILTIN}")
         elif chosen == COMPOSITE:
@@ -94,7 +94,7 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], no_check
         raise Failure("cancelled; nothing was changed") from None
     if not yes:
         _ask_owners(home)
-    if not yes and chosen not in NO_PROVIDER:
+    if not yes and not none:
         offer_alias()
 
 

@@ -22,6 +22,7 @@ from hermes_core.config.keys import (
     BLOCKS,
     KEYS,
     LOAD_PROVIDERS,
+    NO_PROVIDER,
     SEMANTIC,
     STORAGE,
     STORAGE_PASSWORD,
@@ -32,12 +33,14 @@ from hermes_core.config.keys import (
     RecallConfig,
     StorageConfig,
     Value,
+    provider_name,
 )
 
 __all__ = [
     "BLOCKS",
     "KEYS",
     "LOAD_PROVIDERS",
+    "NO_PROVIDER",
     "SEMANTIC",
     "STORAGE",
     "STORAGE_PASSWORD",
@@ -57,6 +60,7 @@ __all__ = [
     "load_config",
     "override_config",
     "parse_config",
+    "provider_name",
     "save_text",
     "set_value",
     "stored_keys",

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from hermes_core.config.profile import FIELD_FORM, ProfileField
 from hermes_core.config.schema import field_of
@@ -46,6 +46,9 @@ TRUSTED_TOOLS = ("memory", "session_search", "skill_view", "skill_manage", "todo
 COMPOSITE = "composite"
 """The value of `memory.provider` that selects the providers in `composite.members`."""
 
+NO_PROVIDER = ("", "none", "default", "builtin", "built-in")
+"""The values of `memory.provider` that select none, as in Hermes Agent."""
+
 TOOLSETS = ("memory", "session_search", "skills", "todo", "delegation")
 _Toolsets = Annotated[Names | None, f"Any of {', '.join(TOOLSETS)}, and the host's own."]
 
@@ -54,6 +57,15 @@ _OWNERS = {
     "check": parse_outside_id,
 }
 _PROFILE_FIELDS = {"form": f"a list of fields, each {FIELD_FORM}", "check": ProfileField.from_config}
+
+
+def provider_name(value: str) -> str:
+    """Return the name of the provider that a value of `memory.provider` selects, "" for none.
+
+    >>> provider_name("honcho"), provider_name(" None ")
+    ('honcho', '')
+    """
+    return "" if value.strip().lower() in NO_PROVIDER else value
 
 
 class Block(Struct, frozen=True):
@@ -99,8 +111,9 @@ class MemoryConfig(Block, frozen=True):
         accepted_origins: Origins whose notes and skills go into system prompts without your look;
             `hermes-memory review` sets it. With `web` or `tool`, any page that the agent reads can write
             there.
-        provider: Name of the external provider; empty for the notes alone. `folder:NAME` chooses a plugin
-            folder of a bundled provider's name, `composite` the providers in `composite.members`.
+        provider: Name of the external provider; empty, `none`, `default`, `builtin` or `built-in` for the notes
+            alone. `folder:NAME` chooses a plugin folder of a bundled provider's name, `composite` the
+            providers in `composite.members`.
         nudge_interval: Turns between two reminders to review memory; 0 for none.
         flush_min_turns: Turns of the person that a session needs before its memory is flushed; 0 for never.
     """
@@ -123,6 +136,9 @@ class MemoryConfig(Block, frozen=True):
     provider: str = ""
     nudge_interval: Count = 10
     flush_min_turns: Count = 6
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "provider", provider_name(self.provider))
 
 
 class CompositeConfig(Block, frozen=True):

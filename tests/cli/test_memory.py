@@ -179,8 +179,10 @@ def test_a_provider_is_chosen_and_left_and_comments_stay(
     assert load_config(hermes_home).memory.provider == "notes"
     report = data("memory", "status")
     assert [(h["name"], h["state"]) for h in report["health"]] == [("builtin", "active"), ("notes", "active")]
-    assert hermes("memory", "off").stdout == "memory provider: built-in only\n"
-    assert load_config(hermes_home).memory.provider == ""
+    for words in (("off",), ("use", "none"), ("use", "built-in")):
+        set_value(hermes_home, "memory.provider", "notes")
+        assert hermes("memory", *words).stdout == "memory provider: built-in only\n"
+        assert load_config(hermes_home).memory.provider == ""
     text = hermes_home.config_yaml.read_text()
     assert "# mine" in text
     assert "# often" in text
@@ -190,7 +192,6 @@ def test_a_provider_is_chosen_and_left_and_comments_stay(
     ("name", "said"),
     [
         ("notez", "no provider called 'notez' is installed; did you mean 'notes'?"),
-        ("builtin", "'builtin' is the curated memory itself"),
         ("absent", "provider 'absent' is not installed; run: hermes-memory memory setup absent"),
     ],
 )

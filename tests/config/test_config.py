@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_core import open_memory
 from hermes_core.config import KEYS, Config, load_config, parse_config, set_value, stored_keys, unset_value
 from hermes_core.config.file import stored_value
 from hermes_core.errors import ConfigError
@@ -506,3 +507,19 @@ def test_a_block_that_another_one_shares_is_not_changed_under_it(home: HermesHom
     set_value(home, "memory.provider", "two")
     assert home.config_yaml.read_text() == text.replace("*all", "{<<: *all, provider: two}")
     assert stored_value(home, "theirs.provider") == "one"
+
+
+@pytest.mark.parametrize("value", ["none", "default", "builtin", "built-in", " None ", "BUILTIN", '""'])
+def test_a_word_for_no_provider_selects_none(hermes_home: HermesHome, value: str) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text(f"memory:\n  provider: {value}\n")
+    config = load_config(hermes_home)
+    assert (config.memory.provider, config.selected_providers) == ("", ())
+
+
+def test_a_memory_that_is_opened_with_a_word_for_no_provider_has_none(hermes_home: HermesHome) -> None:
+    for chosen in (None, "None", "built-in"):
+        hermes_home.path.mkdir(exist_ok=True)
+        hermes_home.config_yaml.write_text("memory:\n  provider: default\n")
+        with open_memory(hermes_home, provider=chosen) as memory:
+            assert (memory.selected, memory.selected_providers, list(memory.problems())) == ("", (), [])

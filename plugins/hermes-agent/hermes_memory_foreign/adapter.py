@@ -1,8 +1,8 @@
 """Adapter that runs an unmodified provider written for Hermes Agent behind our hooks, with its settings as our fields.
 
 The signatures of these providers drifted over the years, so every call is cut to what the method takes: text goes by
-position, `session_id` and other facts by keyword, and optional facts only to a method that names them. Results are
-accepted as they come: None is nothing, a dict from a tool becomes JSON.
+position, `session_id` and other facts by keyword, and optional facts only to a method that names them. None is an empty
+result; `results` reads the known forms of the others and refuses the rest.
 
 These providers keep their session on `self`, so each session has an object of its own (`scope="session"`).
 """
@@ -10,7 +10,6 @@ These providers keep their session on `self`, so each session has an object of i
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,6 +63,12 @@ from hermes_memory_foreign.registration import (
     Registrations,
     module_command,
     run_host_command,
+)
+from hermes_memory_foreign.results import (
+    context_of_hook,
+    recall_of_result,
+    text_of_result,
+    tool_text,
 )
 from hermes_memory_foreign.turn_authors import turn_author
 
@@ -125,6 +130,7 @@ class HermesAgentProvider(MemoryProvider):
         self._active = False
         # The session that runs on this object, for the views that tell a provider about it.
         self._session: Session | None = None
+        self._identity: Any = None
 
     # ------------------------------------------------------------------ setup
 
@@ -133,7 +139,9 @@ class HermesAgentProvider(MemoryProvider):
         with environment_of(self._home.path):
             if self.wrapped.is_available():
                 return Availability()
-            reason = call_foreign(lambda: result_text(self.wrapped.unavailable_reason()))
+            reason = call_foreign(
+                lambda: text_of_result(self.wrapped.unavailable_reason(), "unavailable_reason")
+            )
         if not isinstance(reason, str) or not reason:
             reason = "it says that it can't run here"
         secrets = Credentials(self._home)
@@ -146,7 +154,10 @@ class HermesAgentProvider(MemoryProvider):
 
     def backup_paths(self) -> list[str]:
         """Return the paths that it keeps outside the home."""
-        return [str(path) for path in self._call("backup_paths") or ()]
+        paths = self._call("backup_paths") or ()
+        if isinstance(paths, str) or not all(isinstance(path, str | Path) for path in paths):
+            raise ProviderInvalid(f"backup_paths() returned {paths!r}", "return a list of paths")
+        return [str(path) for path in paths]
 
     def store_settings(self, values: Mapping[str, Any]) -> None:
         """Pass settings that are no secrets to the provider's own store (`save_config`), if it has one.
@@ -172,7 +183,7 @@ class HermesAgentProvider(MemoryProvider):
     @property
     def own_name(self) -> str:
         """Its own name, which may differ from the name that people select it by."""
-        name = call_foreign(lambda: result_text(self.wrapped.name))
+        name = call_foreign(lambda: text_of_result(self.wrapped.name, "name"))
         return name if isinstance(name, str) else ""
 
     def run_setup(self) -> None:
@@ -271,6 +282,7 @@ class HermesAgentProvider(MemoryProvider):
             if not self._active:
                 self._active = True
                 hold_environment(self._home.path, self.name)
+            self._identity = self._identity_signature()
             self._run_hooks("on_session_start", session_id=session.id, model="", platform=session.platform)
 
     def _facts(self, session: Session) -> dict[str, str]:
@@ -287,24 +299,45 @@ class HermesAgentProvider(MemoryProvider):
         return {"session_title": title, "session_title_source": "user" if title else "", "cwd": folder}
 
     def _note_status(self, *words: Any) -> None:
-        logger.info("%s: %s", self.name, words[-1] if words else "")
+        logger.info("%s: %s", self.name, _text(words[-1]) if words else "")
 
     def _note_warning(self, *words: Any) -> None:
-        warn_once(f"{self.name}: {words[-1] if words else ''}", self._home.path)
+        warn_once(f"{self.name}: {_text(words[-1]) if words else ''}", self._home.path)
 
     def system_prompt_block(self) -> str:
         """Return its block, "" for None."""
-        return result_text(self._call("system_prompt_block"))
+        return text_of_result(self._call("system_prompt_block"), "system_prompt_block")
 
     # ------------------------------------------------------------------- turn
 
     def on_turn_start(self, turn_number: int, message: str, session: Session, author: str) -> None:
         """Pass on the turn's number, the message and its author."""
         session = described_session(session)
-        known = turn_author(author, session.user_id, session.user_name) or {}
-        keywords = {"author_" + key: value for key, value in known.items()}
+        nobody = {"id": None, "name": None, "is_bot": False}
+        known = turn_author(author, session.user_id, session.user_name) or nobody
+        keywords = {f"author_{key}": value for key, value in known.items()}
+        self._check_identity()
         optional = {"platform": session.platform}
         self._call("on_turn_start", turn_number, message, keywords=keywords, optional=optional)
+
+    def _check_identity(self) -> None:
+        """Warn if the settings that tell users apart have changed since this session began."""
+        if self._identity is not None and self._identity_signature() != self._identity:
+            self._identity = None
+            warn_once(
+                f"{self.name}: its settings have changed; they count from the next session on",
+                self._home.path,
+            )
+
+    def _identity_signature(self) -> Any:
+        """Return its `identity_signature()`, None if it has none or the method raises."""
+        if not overrides(self.wrapped, "identity_signature"):
+            return None
+        signature = call_foreign(partial(self._call, "identity_signature"))
+        if isinstance(signature, ForeignError):
+            warn_once(f"{self.name}: identity_signature() raised {signature}", self._home.path)
+            return None
+        return signature
 
     def prefetch(self, query: Query, session: Session) -> Recall:
         """Return its recall, with the context that `pre_llm_call` hooks of its package add.
@@ -314,7 +347,12 @@ class HermesAgentProvider(MemoryProvider):
         recalls from its second turn on, as in Hermes Agent.
         """
         session = described_session(session)
-        text = result_text(self._call("prefetch", query.text, keywords={"session_id": session.id}))
+        result = self._call("prefetch", query.text, keywords={"session_id": session.id})
+        text, observations, faults = recall_of_result(result, self.own_name)
+        if observations:
+            faults.append("observations of prefetch() have no effect here; only its context is used")
+        for fault in faults:
+            warn_once(f"{self.name}: {fault}", self._home.path)
         answers = self._run_hooks(
             "pre_llm_call",
             session_id=session.id,
@@ -325,12 +363,11 @@ class HermesAgentProvider(MemoryProvider):
             platform=session.platform,
             sender_id=session.user_id,
         )
-        # Hermes Agent accepts both forms from a callback: a text, and a mapping with the key "context".
-        contexts = [
-            result_text(answer.get("context") if isinstance(answer, Mapping) else answer)
-            for answer in answers
-        ]
-        added = [context.strip() for context in contexts if context.strip()]
+        contexts: list[Any] = [call_foreign(partial(context_of_hook, answer)) for answer in answers]
+        for context in contexts:
+            if isinstance(context, ForeignError):
+                warn_once(f"{self.name}: {context.error}", self._home.path)
+        added = [text.strip() for text in contexts if isinstance(text, str) and text.strip()]
         joined = "\n\n".join(filter(None, (text, *added))) if added else text
         return Recall(text=joined, status=self._recall_status() if text.strip() else "")
 
@@ -344,8 +381,9 @@ class HermesAgentProvider(MemoryProvider):
             return ""
         amount = "memory" if count == 1 else "memories"
         what = f"{count} {amount}" if count > 0 else "relevant memory"
-        label = str(getattr(status, "provider_label", "") or self.name)
-        return f"{getattr(status, 'glyph', host_modules.INDICATOR_GLYPH)} {label}: recalled {what}"
+        label = _text(getattr(status, "provider_label", "")) or self.name
+        glyph = _text(getattr(status, "glyph", "")) or host_modules.INDICATOR_GLYPH
+        return f"{glyph} {label}: recalled {what}"
 
     def queue_prefetch(self, query: Query, session: Session) -> None:
         """Let it warm its recall, which its next `prefetch` returns."""
@@ -360,8 +398,11 @@ class HermesAgentProvider(MemoryProvider):
             own = [_lenient_schema(raw) for raw in self._call("get_tool_schemas") or ()]
             if call.name not in _tool_names(own):
                 with call_in(self._home.path, session):
-                    return result_text(call_accepted(other.handler, arguments, optional=optional))
-        return result_text(self._call("handle_tool_call", call.name, arguments, optional=optional))
+                    result = call_accepted(other.handler, arguments, optional=optional)
+                return tool_text(result, f"the handler of {call.name!r}")
+        return tool_text(
+            self._call("handle_tool_call", call.name, arguments, optional=optional), "handle_tool_call"
+        )
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Pass on the two texts; messages, author and the turn's id to methods that take them."""
@@ -445,7 +486,8 @@ class HermesAgentProvider(MemoryProvider):
                 for message in copies
                 if message.get("role") in ("user", "assistant") and str(message.get("content") or "").strip()
             ]
-        return result_text(self._call("on_pre_compress", copies, optional={"require_checkpoint": required}))
+        text = self._call("on_pre_compress", copies, optional={"require_checkpoint": required})
+        return text_of_result(text, "on_pre_compress")
 
     def on_session_end(self, reader: TranscriptReader, reason: EndReason, session: Session) -> None:
         """Pass on all messages of the session."""
@@ -554,7 +596,9 @@ class HostExtras(ProviderExtras):
         for answer in answers:
             if isinstance(answer, Mapping) and answer.get("action") in ("block", "approve"):
                 # Nobody can be asked here, and what needs an approval must not run without it.
-                return f"{name!r} may not run now: {answer.get('message') or 'a plugin has blocked it'}"
+                return (
+                    f"{name!r} may not run now: {_text(answer.get('message')) or 'a plugin has blocked it'}"
+                )
         return ""
 
     def after_tool(self, name: str, arguments: Mapping[str, Any], result: str, session: Session) -> str:
@@ -564,6 +608,12 @@ class HostExtras(ProviderExtras):
         for answer in self._provider.run_hooks("transform_tool_result", session, result=result, **facts):
             if isinstance(answer, str):
                 return answer
+            if answer is not None:
+                kind = type(answer).__name__
+                warn_once(
+                    f"a transform_tool_result callback returned a {kind}; return a str",
+                    self._provider.home_path,
+                )
         return result
 
     def _run_command(self, command: RegisteredCommand, words: str) -> str:
@@ -575,7 +625,7 @@ class HostExtras(ProviderExtras):
             raise ProviderError(f"command /{command.name} of a provider is async", "report it to its author")
         if isinstance(answer, ForeignError):
             raise ProviderError(f"command /{command.name} raised {answer}", "the log says where")
-        return result_text(answer)
+        return text_of_result(answer, f"command /{command.name}")
 
 
 # --------------------------------------------------------------------------------------------------------------- calls
@@ -650,11 +700,9 @@ def overrides(provider: Any, method: str) -> bool:
     return callable(vars(provider).get(method)) if hasattr(provider, "__dict__") else False
 
 
-def result_text(value: Any) -> str:
-    """Return what a provider returned as text: "" for None, JSON for data."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+def _text(value: Any) -> str:
+    """Return a text of a schema, "" for a value of another type."""
+    return value if isinstance(value, str) else ""
 
 
 def bare_schema(raw: Any) -> dict[str, Any]:
@@ -666,7 +714,7 @@ def bare_schema(raw: Any) -> dict[str, Any]:
     parameters = raw.get("parameters") or raw.get("input_schema") or {"type": "object", "properties": {}}
     return {
         "name": raw["name"],
-        "description": result_text(raw.get("description")),
+        "description": _text(raw.get("description")),
         "parameters": {"type": "object", **parameters},
     }
 
@@ -747,14 +795,14 @@ def field_of(raw: Mapping[str, Any]) -> Field:
         name=str(raw["key"]),
         type=kind,
         default=default,
-        help=result_text(raw.get("description")),
+        help=_text(raw.get("description")),
         choices=choices,
         minimum=_number(raw.get("minimum")) if numeric else None,
         maximum=_number(raw.get("maximum")) if numeric else None,
         env=_first_text(raw.get("env_var")),
         secret=_truth(raw.get("secret")) or _word(raw.get("type")) in _SECRET,
         required=_truth(raw.get("required")),
-        url=result_text(raw.get("url")),
+        url=_text(raw.get("url")),
         when=_conditions(raw.get("when")),
         default_from=_default_from(raw.get("default_from"), kind, choices),
     )
@@ -829,7 +877,7 @@ def _default_from(raw: Any, kind: Type, choices: Sequence[str]) -> tuple[str, di
     """
     if not isinstance(raw, Mapping) or not raw.get("field") or not isinstance(raw.get("map"), Mapping):
         return None
-    typed = {result_text(value): _as(kind, default) for value, default in raw["map"].items()}
+    typed = {_text(_as(str, value)): _as(kind, default) for value, default in raw["map"].items()}
     valid = {
         value: default
         for value, default in typed.items()

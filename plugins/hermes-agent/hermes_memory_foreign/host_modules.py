@@ -35,20 +35,21 @@ from typing import Any
 import click
 
 from hermes_core import HermesHome
-from hermes_core.config import edit_config
+from hermes_core.config import NO_PROVIDER, edit_config, provider_name
 from hermes_core.config.yaml_text import read_data, with_value
 from hermes_core.errors import ConfigError
 from hermes_core.home import FOLDER_PREFIX
 from hermes_core.kit import write_atomic
 from hermes_core.loader.folder_import import FOLDER_PACKAGE
 from hermes_core.storage.files import ensure_folder
-from hermes_memory_foreign import host_model, host_sessions, host_tools, turn_authors
+from hermes_memory_foreign import host_model, host_sessions, host_tools, results, turn_authors
 from hermes_memory_foreign.environment import (
     get_hermes_home,
     reset_hermes_home_override,
     set_hermes_home_override,
     warn_once,
 )
+from hermes_memory_foreign.results import MemoryObservation, MemoryPrefetchResult
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ logger = logging.getLogger(__name__)
 # provider's own.
 HOST_BASE_MODULE = "agent.memory_provider"
 
+CORE_MEMORY_PROVIDER_SENTINELS = frozenset(NO_PROVIDER)
 INDICATOR_GLYPH = "\N{BRAIN}"
 PRE_COMPRESS_CHECKPOINT_API_VERSION = 2
 
@@ -73,6 +75,11 @@ TRIVIAL_PROMPT_RE = re.compile(
 def is_trivial_prompt(text: str | None) -> bool:
     """Return True if recall is pointless for this message: empty, a slash command, a greeting or an assent."""
     return text is None or TRIVIAL_PROMPT_RE.match(text) is not None
+
+
+def is_core_memory_provider(name: str | None) -> bool:
+    """Return True if a value of `memory.provider` chooses no provider, so that only the notes remember."""
+    return not provider_name(str(name or ""))
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class _Defaults:
     def system_prompt_block(self) -> str:
         return ""
 
-    def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - a default of the contract
+    def prefetch(self, query: str, *, session_id: str = "") -> str | MemoryPrefetchResult:  # noqa: ARG002 - a default of the contract
         return ""
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None: ...
@@ -113,6 +120,7 @@ class _Defaults:
         *,
         session_id: str = "",
         messages: list[dict[str, Any]] | None = None,
+        turn_author: dict[str, Any] | None = None,
     ) -> None: ...
 
     def handle_tool_call(self, tool_name: str, args: dict[str, Any], **kwargs: Any) -> str:
@@ -121,6 +129,9 @@ class _Defaults:
     def shutdown(self) -> None: ...
 
     def on_turn_start(self, turn_number: int, message: str, **kwargs: Any) -> None: ...
+
+    def identity_signature(self) -> dict[str, Any]:
+        return {}
 
     def on_session_end(self, messages: list[dict[str, Any]]) -> None: ...
 
@@ -530,6 +541,14 @@ VIEWS: dict[str, dict[str, object]] = {
     HOST_BASE_MODULE: {
         "MemoryProvider": HostMemoryProvider,
         "RecallStatus": RecallStatus,
+        "MemoryPrefetchResult": MemoryPrefetchResult,
+        "MemoryObservation": MemoryObservation,
+        "MAX_MEMORY_OBSERVATIONS": results.MAX_OBSERVATIONS,
+        "MAX_MEMORY_OBSERVATION_BYTES": results.MAX_OBSERVATION_BYTES,
+        "MAX_MEMORY_OBSERVATION_BATCH_BYTES": results.MAX_OBSERVATIONS_BYTES,
+        "MAX_MEMORY_OBSERVATION_FIELD_CHARS": results.MAX_OBSERVATION_FIELD_CHARS,
+        "CORE_MEMORY_PROVIDER_SENTINELS": CORE_MEMORY_PROVIDER_SENTINELS,
+        "is_core_memory_provider": is_core_memory_provider,
         "INDICATOR_GLYPH": INDICATOR_GLYPH,
         "TRIVIAL_PROMPT_RE": TRIVIAL_PROMPT_RE,
         "is_trivial_prompt": is_trivial_prompt,

@@ -268,7 +268,7 @@ def _recording(function: Any, got: list[Any]) -> Any:
         (lambda self, user_message="", peers=None, query="", session_id="": f"{user_message} {session_id}", "tea s1"),
         (lambda self, query: None, ""),
         (lambda self, query: "  \n", ""),
-        (lambda self, query: {"facts": ["tea"]}, '{"facts": ["tea"]}'),
+        (lambda self, query: {"context": "tea"}, "tea"),
     ],
 )  # fmt: skip
 def test_recall_is_text_whatever_the_shape(hermes_home: HermesHome, prefetch: Any, expected: str) -> None:
