@@ -126,7 +126,20 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
     "importers": KnownExtension(
         "hermes-memory-importers",
         "import of conversations of other tools",
-        formats=("claude-ai", "claude-code", "codex", "hermes-agent", "locomo", "openai"),
+        formats=(
+            "aider",
+            "claude-ai",
+            "claude-code",
+            "codex",
+            "crush",
+            "gemini-cli",
+            "hermes-agent",
+            "locomo",
+            "openai",
+            "openclaw",
+            "opencode",
+            "prompt-history",
+        ),
     ),
     "mcp": KnownExtension(
         "hermes-memory-mcp", "a server for MCP clients", {"mcp": "Serve this memory to MCP clients."}

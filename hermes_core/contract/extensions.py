@@ -73,9 +73,9 @@ class ImporterEntry:
         looks_like: "module:attribute" of a function that returns a score for the beginning of a file, 0 for another
             format. It gets the path, the first 16 bytes that are not blank, and a JSON value of the file: one of the
             first twenty lines, or one of the first three elements of a list, or the one value; None for a database of
-            SQLite. The highest score for any of these values reads the file. The formats of this project score 1 (a
-            shape that many programs write), 3 (the shape of one program) to 5. An `ImportFailed` that it raises is the
-            reason that is shown if nobody else recognises the file.
+            SQLite and for a file that is no JSON. The highest score for any of these values reads the file. The formats
+            of this project score 1 (a shape that many programs write), 3 (the shape of one program) to 5. An
+            `ImportFailed` that it raises is the reason that is shown if nobody else recognises the file.
         patterns: Patterns of file names in lower case, such as "state.db", that are searched in a folder beside *.json,
             *.jsonl and *.ndjson.
         lines_only: True if a file of this format has one JSON object a line.

@@ -42,6 +42,7 @@ from hermes_core.importers.values import (
     Skip,
     SkipLog,
     StreamedSession,
+    excerpt_id,
     split_turns,
 )
 
@@ -56,6 +57,7 @@ __all__ = [
     "Skip",
     "SkipLog",
     "StreamedSession",
+    "excerpt_id",
     "expected",
     "find_files",
     "first_bytes",

@@ -118,7 +118,7 @@ def is_known(path: Path, extensions: Extensions) -> bool:
     with unpack(path) as file:
         head = first_bytes(file)
         try:
-            return bool(head) and _find(file, head, _first_values(file, head), extensions) is not None
+            return bool(head) and _recognise(file, head, extensions)[0] is not None
         except (_RefusedFile, RecursionError):
             return False
 
@@ -174,14 +174,25 @@ def _named(name: str, extensions: Extensions) -> ImporterEntry:
 
 def _detect(file: Path, head: bytes, extensions: Extensions) -> ImporterEntry:
     """Return the importer of a file. Raises `ImportFailed` if none knows it."""
-    values = _first_values(file, head)
-    if entry := _find(file, head, values, extensions):
+    entry, values = _recognise(file, head, extensions)
+    if entry is not None:
         return entry
     if head == SQLITE_MAGIC:
         raise ImportFailed("no known format: it is a database of SQLite", _known_shapes(extensions))
     first: Any = next((value for value in values if value is not None), [])
     begins = sorted(first)[:8] if isinstance(first, dict) else type(first).__name__
     raise ImportFailed(f"no known format: it begins with {begins!r}", _known_shapes(extensions))
+
+
+def _recognise(file: Path, head: bytes, extensions: Extensions) -> tuple[ImporterEntry | None, list[Any]]:
+    """Return the importer of a file, and the first values. Raises `ImportFailed` for a fault in what nobody knows."""
+    try:
+        values = _first_values(file, head)
+    except ImportFailed:
+        if entry := _find(file, head, [None], extensions):
+            return entry, [None]
+        raise
+    return _find(file, head, values, extensions), values
 
 
 def _first_values(file: Path, head: bytes) -> list[Any]:

@@ -13,7 +13,14 @@ from hermes_core.contract.values import Message, Session
 from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.forms import match_messages
 from hermes_core.importers.stream import json_digest
-from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn, Skip, StreamedSession
+from hermes_core.importers.values import (
+    ImportedMessage,
+    ImportedSession,
+    ImportedTurn,
+    Skip,
+    StreamedSession,
+    excerpt_id,
+)
 from hermes_core.memory import Memory
 from hermes_core.sessions.lineage import first_messages
 from hermes_core.sessions.records import StoredMessage, as_json, sqlite_text, turn_of_ref, turn_ref
@@ -60,6 +67,9 @@ def import_sessions(
     """
     total, copies = ImportResult(), copies or CopyFinder(memory.sessions)
     for head, whole in _match_stored(memory.sessions, sessions):
+        if head.excerpt_of and memory.sessions.get_session(head.excerpt_of) is not None:
+            total = replace(total, sessions=total.sessions + 1, known=total.known + sum(1 for _ in whole))
+            continue
         imported, turns = head, whole
         if head.copyable:
             identity: dict[str, Any] = {"platform": PLATFORM, **head.identity}
@@ -102,9 +112,12 @@ def import_sessions(
             if turn.copied == "partly" or memory.sessions.has_turn(turn_id):
                 known, messages = known + 1, messages + _import_rest(memory, session, turn, turn_id)
             else:
-                new, messages = new + 1, messages + _import_turn(memory, session, turn_id, turn)
+                new += 1
+                messages += _import_turn(memory, session, turn_id, turn, is_told=not head.excerpt_of)
             on_turn()
         memory.end_session(session, "import")
+        if memory.sessions.get_session(excerpt_id(imported.id)) is not None:
+            memory.sessions.delete_session(excerpt_id(imported.id))
         copies.add(session.id, imported.source)
         total = ImportResult(
             total.sessions + 1, total.turns + new, total.messages + messages, total.known + known
@@ -144,12 +157,12 @@ def _id(session: Session, name: str) -> str:
     return uuid.uuid5(_NAMESPACE, f"{session.id}/{name}").hex
 
 
-def _import_turn(memory: Memory, session: Session, turn_id: str, turn: ImportedTurn) -> int:
+def _import_turn(memory: Memory, session: Session, turn_id: str, turn: ImportedTurn, *, is_told: bool) -> int:
     """Store a turn and return the number of its messages. A turn without a word of a person is told to no provider."""
     messages = [_message(message) for message in turn.messages]
     at = next((m.timestamp for m in turn.messages if m.timestamp is not None), None)
     user = _text_of(turn, "user")
-    if user.strip():
+    if is_told and user.strip():
         memory.end_turn(session, user, _text_of(turn, "assistant"), messages=messages, turn_id=turn_id, at=at)
     else:
         memory.sessions.append_turn(session.id, messages, turn_id, at=at)

@@ -70,6 +70,8 @@ class ImportedSession:
         copied_from: Id of the session that the file says it copied. The session becomes a branch of it.
         in_forms: True if the program writes a session in several forms, whose messages have no common ids. Then a message
             is known if another form brought it.
+        excerpt_of: Id of the session of which these are only the prompts, as a program keeps them in a history of what was
+            typed. They are stored if that session is not, no provider is told, and that session replaces them.
     """
 
     id: str
@@ -83,12 +85,18 @@ class ImportedSession:
     copyable: bool = False
     copied_from: str = ""
     in_forms: bool = False
+    excerpt_of: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", sanitize_context(self.title))
         if self.copied_from:
             object.__setattr__(self, "identity", {"parent_id": self.copied_from, **self.identity})
             object.__setattr__(self, "relation", self.relation or "branch")
+
+
+def excerpt_id(session_id: str) -> str:
+    """Return the id of the session that holds only the prompts of this one."""
+    return f"{session_id}-prompts"
 
 
 StreamedSession = tuple[ImportedSession, Iterable[ImportedTurn]]

@@ -137,7 +137,7 @@ def no_extension(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_the_package_of_a_format_it_is_named_with_the_command_that_installs_it(
     hermes: Any, chat: Path, tmp_path: Path
 ) -> None:
-    assert "|openai]" in "".join(hermes("import", "--help").stdout.split())
+    assert "|openai|" in "".join(hermes("import", "--help").stdout.split())
     named = hermes("import", "--format", "openai", chat, code=1).stderr
     assert named.count("\n") == 1
     assert "the format 'openai' is in the package hermes-memory-importers, which is not installed" in named
@@ -151,7 +151,7 @@ def test_without_the_package_of_a_format_it_is_named_with_the_command_that_insta
     (chats / "line.jsonl").write_bytes(chat.read_bytes())
     several = " ".join(hermes("import", chats).stdout.split())
     assert "3 turns (6 messages) of 2 sessions in 2 files imported" in several
-    assert "1 x files of no known format; more formats (claude-ai," in several
+    assert "1 x files of no known format; more formats (aider," in several
 
 
 @pytest.mark.usefixtures("no_extension")

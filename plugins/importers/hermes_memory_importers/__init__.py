@@ -1,1 +1,1 @@
-"""Readers of conversations of other tools: claude.ai, ChatGPT, Claude Code, Codex, Hermes Agent, OpenAI, LoCoMo."""
+"""Readers of conversations of other tools, as claude.ai, ChatGPT, Claude Code, Codex, Gemini CLI, Aider and Hermes Agent."""

@@ -1,0 +1,12 @@
+CREATE TABLE sessions (id TEXT PRIMARY KEY, parent_session_id TEXT, title TEXT NOT NULL, message_count INTEGER, updated_at INTEGER, created_at INTEGER);
+CREATE TABLE messages (id TEXT PRIMARY KEY, session_id TEXT NOT NULL, role TEXT NOT NULL, parts TEXT NOT NULL, model TEXT, created_at INTEGER, updated_at INTEGER, is_summary_message INTEGER DEFAULT 0);
+INSERT INTO sessions VALUES ('s1', NULL, 'Listing', 7, 1788256809, 1788256800);
+INSERT INTO sessions VALUES ('m2$$c1', 's1', 'Agent', 1, 1788256809, 1788256802);
+INSERT INTO messages VALUES ('m1', 's1', 'user', '[{"type": "text", "data": {"text": "part01"}}, {"type": "binary", "data": {"Path": "part02", "MIMEType": "image/png", "Data": ""}}]', 'm', 1788256800, 1788256800, 0);
+INSERT INTO messages VALUES ('m2', 's1', 'assistant', '[{"type": "reasoning", "data": {"thinking": "part03"}}, {"type": "text", "data": {"text": "part04"}}, {"type": "tool_call", "data": {"id": "c1", "name": "ls", "input": "{\"path\":\"part05\"}", "finished": true}}, {"type": "finish", "data": {"reason": "tool_use", "time": 1788256801}}]', 'm', 1788256801, 1788256801, 0);
+INSERT INTO messages VALUES ('m3', 's1', 'tool', '[{"type": "tool_result", "data": {"tool_call_id": "c1", "name": "ls", "content": "part06", "is_error": false}}]', 'm', 1788256802, 1788256802, 0);
+INSERT INTO messages VALUES ('m4', 's1', 'assistant', '[{"type": "text", "data": {"text": "part07"}}]', 'm', 1788256803, 1788256803, 1);
+INSERT INTO messages VALUES ('m5', 's1', 'user', '[{"type": "text", "data": {"text": "part08", "hidden": true}}]', 'm', 1788256804, 1788256804, 0);
+INSERT INTO messages VALUES ('m6', 's1', 'user', '[{"type": "shell_command", "data": {"command": "ls part09", "output": "part10", "exit_code": 0}}]', 'm', 1788256805, 1788256805, 0);
+INSERT INTO messages VALUES ('m7', 's1', 'system', '[{"type": "text", "data": {"text": "part11"}}]', 'm', 1788256806, 1788256806, 0);
+INSERT INTO messages VALUES ('x1', 'm2$$c1', 'user', '[{"type": "text", "data": {"text": "part12"}}]', 'm', 1788256807, 1788256807, 0);
