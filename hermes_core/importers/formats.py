@@ -14,7 +14,6 @@ from typing import Any
 from hermes_core.config import Config
 from hermes_core.contract.extensions import ImporterEntry
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.parts import NO_WORDS
 from hermes_core.importers.stream import first_bytes, first_lines, read_values
 from hermes_core.importers.unpack import unpack
 from hermes_core.importers.values import ImportedSession, ImportedTurn, SkipLog, StreamedSession, with_calls
@@ -103,7 +102,7 @@ def stream_file(
                 raise ImportFailed(f"the format {entry.name!r} has one object a line", "name another format")
             log = SkipLog() if skips is None else skips
             for session, turns in _reader(entry, loaded)(plain, log):
-                yield session, _CountedTurns(turns, log, f"session {session.id}")
+                yield session, _CountedTurns(turns, log)
     except ImportFailed as exc:
         raise ImportFailed(f"{str(file)!r}: {exc.message}", exc.remedy) from exc
     except RecursionError:
@@ -133,27 +132,21 @@ def missing_formats(extensions: Extensions) -> str:
 
 
 class _CountedTurns:
-    """The turns of a session without blank messages; each result of a tool has its place and its name.
+    """The turns of a session, which the account gets as stored; each result of a tool has its place and its name."""
 
-    The account gets the parts of the turns as stored.
-    """
-
-    def __init__(self, turns: Iterable[ImportedTurn], skips: SkipLog, where: str) -> None:
-        self._turns, self._skips, self._where = turns, skips, where
+    def __init__(self, turns: Iterable[ImportedTurn], skips: SkipLog) -> None:
+        self._turns, self._skips = turns, skips
         self._counted = 0
 
     def __iter__(self) -> Iterator[ImportedTurn]:
         names: dict[str, str] = {}
         for number, turn in enumerate(self._turns, 1):
-            messages = [m for m in with_calls(turn.messages, names) if m.content.strip() or m.tool_calls]
+            messages = tuple(with_calls(turn.messages, names))
             # The turns of a session may be iterated several times.
             if number > self._counted:
                 self._counted = number
-                parts, all_parts = (sum(m.parts for m in given) for given in (messages, turn.messages))
-                self._skips.stored += parts
-                self._skips.note(NO_WORDS, self._where, all_parts - parts)
-            if messages:
-                yield replace(turn, messages=tuple(messages))
+                self._skips.stored += sum(message.parts for message in messages)
+            yield replace(turn, messages=messages)
 
 
 class _RefusedFile(ImportFailed):

@@ -40,9 +40,16 @@ def match_messages(messages: Sequence[FormMessage], others: Sequence[FormMessage
     may have cut it.
     """
     keys, other_keys = [_key(one) for one in messages], [_key(one) for one in others]
-    found: list[int | None] = [None] * len(messages)
-    for first, second, size in SequenceMatcher(None, keys, other_keys, autojunk=False).get_matching_blocks():
-        found[first : first + size] = range(second, second + size)
+    found: list[int | None] = [None] * len(keys)
+    # Nearly always one form is the beginning of the other one. The matcher is slow for texts that come very often.
+    start = next(
+        (n for n, pair in enumerate(zip(keys, other_keys, strict=False)) if len({*pair}) == 2), len(keys)
+    )
+    start = min(start, len(other_keys))
+    found[:start] = range(start)
+    matcher = SequenceMatcher(None, keys[start:], other_keys[start:], autojunk=False)
+    for first, second, size in matcher.get_matching_blocks():
+        found[start + first : start + first + size] = range(start + second, start + second + size)
     rest: defaultdict[str, list[int]] = defaultdict(list)
     for index in sorted(set(range(len(others))).difference(one for one in found if one is not None)):
         rest[other_keys[index]].append(index)

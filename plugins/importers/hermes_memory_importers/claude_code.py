@@ -156,6 +156,7 @@ def read_claude_code(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
             first.timestamp,
             copyable=True,
             copied_from=f"{SOURCE}-{tree.origin}" if tree.origin else "",
+            in_forms=True,
         )
         yield head, split_turns(chain([first], messages), named=True)
 

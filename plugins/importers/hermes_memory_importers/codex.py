@@ -163,6 +163,7 @@ def read_codex(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
         started,
         copyable=True,
         copied_from=f"{SOURCE}-{index.origin}" if index.origin else "",
+        in_forms=True,
     )
     yield head, split_turns(chain([first], messages), named=True)
 

@@ -152,7 +152,6 @@ def _store(connection: sqlite3.Connection, session: Mapping[str, Any], where: st
         raise ImportFailed(f"{where}: a session of Hermes Agent without an id", "it stays in the old file")
     messages = read_list(session.get("messages"), f"{where}, messages")
     earlier = connection.execute("DELETE FROM messages WHERE session_id = ?", (_plain(session["id"]),))
-    skips.open(0)
     skips.note_part("messages of an earlier state of the session", where, earlier.rowcount)
     _insert(connection, "sessions", session, {})
     for message in messages:
@@ -162,6 +161,7 @@ def _store(connection: sqlite3.Connection, session: Mapping[str, Any], where: st
         own = {"session_id": session["id"], "active": 1, "compacted": 0}
         taken = connection.execute("SELECT 1 FROM messages WHERE id = ?", (_plain(row.get("id")),)).fetchone()
         _insert(connection, "messages", row | ({"id": None} if taken else {}), own)
+    skips.open(0)  # the messages are counted when they are read
 
 
 def _insert(

@@ -769,6 +769,40 @@ def test_a_turn_that_was_still_going_on_is_completed_by_the_next_import(
             assert [m.content for m in memory.sessions.get_messages(whole.id)] == expected
 
 
+def without_ids(records: list[Any]) -> list[Any]:
+    """The messages of a session of Claude Code as a program prints them, without links and ids."""
+    kept = [one for one in records if one.get("type") in ("user", "assistant") and not one.get("isSidechain")]
+    return [{k: v for k, v in one.items() if k not in ("uuid", "parentUuid")} for one in kept]
+
+
+CLAUDE_LINE = [
+    record("u1", None, "user", "why is the server down?"),
+    *CLAUDE[7:12],
+    record("u3", "a3", "user", "ok"),
+]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (CODEX, [line for line in CODEX if line["type"] != "turn_context"][:1] + CODEX[4:]),
+        (CLAUDE_LINE, without_ids(CLAUDE_LINE)),
+    ],
+    ids=["codex", "claude code"],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_two_forms_of_a_session_are_one_session(
+    hermes_home: HermesHome, tmp_path: Path, one: list[Any], other: list[Any], turned: bool
+) -> None:
+    paths = [written(tmp_path / f"{name}.jsonl", form) for name, form in (("a", one), ("b", other))]
+    with open_memory(hermes_home) as memory:
+        done = [import_sessions(memory, stream_file(path)) for path in (paths[::-1] if turned else paths)]
+        assert [one.sessions for one in done] == [1, 1]
+        assert done[0].messages > 3
+        assert done[1].messages == 0
+        assert len(memory.sessions.list_sessions()) == 1
+
+
 _FIELDS = """
     type uuid parentUuid sessionId message content payload id timestamp role output attachment text call_id name input
     leafUuid summary num_turns source instructions
