@@ -22,13 +22,14 @@ from statistics import fmean
 from typing import Any
 
 from recall_cache import Cache
-from recall_scores import Ask, Conversation, Question, Result, interval, read, share_of
+from recall_scores import Ask, Conversation, Question, Result, read, share_of
 from recall_systems import run
 from rich.console import Console
 from rich.table import Table
 
 from hermes_core.importers.values import ImportedMessage, ImportedSession, split_turns
 from hermes_core.recall import rank
+from hermes_memory_eval.figures import interval
 
 TURNS = "turns.json"
 LONG = "long-questions.json"

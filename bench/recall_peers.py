@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from recall_scores import Ask, Conversation
-from recall_systems import System, any_of, line_of
+from recall_systems import System, line_of
+
+from hermes_memory_eval.baseline import any_of
 
 SERVER = Path(__file__).with_name("recall_peer_server.py")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Any
 
 from hermes_core.importers.values import ImportedMessage, ImportedSession
 from hermes_core.recall import rank
+from hermes_memory_eval.figures import interval
 from hermes_memory_importers.locomo import read_locomo
 
 DEPTHS = (1, 5, 10, 20)
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 ANSWERABLE = (1, 2, 3, 4)
 BUDGET = 1500
-RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -175,10 +174,3 @@ def _session_recall(session_of: Mapping[str, str], question: Question, refs: Seq
     wanted = {session_of[ref] for ref in question.evidence}
     first = list(dict.fromkeys(session_of[ref] for ref in refs))[:5]
     return len(wanted.intersection(first)) / len(wanted)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Where 95 of 100 means lie when the questions are drawn anew from those that were asked."""
-    chance = random.Random(0)
-    means = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    return means[RESAMPLES // 40], means[-RESAMPLES // 40]

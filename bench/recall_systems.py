@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import sqlite3
 import tempfile
 import time
 import uuid
@@ -22,13 +20,9 @@ from rich.progress import track
 from hermes_core.importers.values import ImportedMessage, ImportedSession
 from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions.session_store import SessionStore
+from hermes_memory_eval.baseline import PlainFts5, bigrams
 from hermes_memory_semantic import dense
 from hermes_memory_semantic.vectors import VectorIndex
-
-# Letters of scripts that are written without spaces between words, or with other spaces than those between words.
-_UNSPACED = re.compile(
-    "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?: [\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+)*"
-)
 
 System = Callable[[Conversation, Path], AbstractContextManager[Ask]]
 """A conversation and a folder of its own: what can then be asked of it."""
@@ -200,38 +194,14 @@ def grep(conversation: Conversation, _folder: Path) -> Iterator[Ask]:
     yield ask
 
 
-def any_of(question: str) -> str:
-    """The question's content words joined by OR, as FTS5 reads it."""
-    return " OR ".join(f'"{word}"' for word in words(question) if not is_stop_word(word))
-
-
 @contextmanager
 def plain_fts5(
     conversation: Conversation, folder: Path, *, cut: Callable[[str], str] = str, **_: object
 ) -> Iterator[Ask]:
     """FTS5 as most write it: porter, stop words out, terms joined by OR, bm25 over "Speaker: text"."""
-    db = sqlite3.connect(folder / "plain.db")
-    db.execute("CREATE VIRTUAL TABLE f USING fts5(text, ref UNINDEXED, tokenize='porter unicode61')")
-    rows = ((cut(line_of(m)), m.ref) for _, m in conversation.messages())
-    db.executemany("INSERT INTO f VALUES (?, ?)", rows)
-    db.commit()
-
-    def ask(question: str, k: int) -> list[str]:
-        asked = cut(question)
-        pairs = [f'"{pair}"' for run in _UNSPACED.findall(asked) for pair in run.split()]
-        terms = " OR ".join(filter(None, (any_of(asked), *dict.fromkeys(pairs))))
-        sql = "SELECT ref FROM f WHERE f MATCH ? ORDER BY rank LIMIT ?"
-        return [row[0] for row in db.execute(sql, (terms or '""', k))]
-
-    yield ask
-    db.close()
-
-
-def bigrams(text: str) -> str:
-    """Return the text with each run of Chinese, Japanese or Korean letters as its pairs, so that FTS5 can match parts of it."""
-    return _UNSPACED.sub(
-        lambda run: f" {' '.join(run[0][at : at + 2] for at in range(max(len(run[0]) - 1, 1)))} ", text
-    )
+    with closing(PlainFts5(folder / "plain.db", cut)) as baseline:
+        baseline.add((line_of(m), m.ref) for _, m in conversation.messages())
+        yield baseline.ask
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 
 from recall_cache import Cache
 from recall_panel import DEPTH, DataSet
-from recall_scores import Conversation, interval, share_of
+from recall_scores import Conversation, share_of
 from recall_systems import copy_store
 from rich.console import Console
 from rich.progress import track
@@ -25,6 +25,7 @@ from rich.table import Table
 from hermes_core import Memory, open_memory
 from hermes_core.config import Config
 from hermes_core.recall import rank
+from hermes_memory_eval.figures import interval
 
 KINDS = ("small_talk", "task", "follow_up")
 

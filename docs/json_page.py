@@ -82,6 +82,7 @@ def documents() -> dict[str, Any]:
     from hermes_memory_archive.backup import BackupReport
     from hermes_memory_archive.provider_move import MovePlan, MoveReceipt
     from hermes_memory_archive.restore import RestoreReport
+    from hermes_memory_eval.measure import EvalReport
     from hermes_memory_postgresql.storage_move import StorageMovePlan, StorageMoveReceipt
 
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
@@ -150,6 +151,7 @@ def documents() -> dict[str, Any]:
             "hash": str,
             "left_out": list[str],
         },
+        "hermes-memory eval": EvalReport,
         "hermes-memory import": {
             **{key: Sometimes(hint, "for conversations") for key, hint in _fields(ImportResult).items()},
             "records": Sometimes(kinds, "for an export"),

@@ -70,7 +70,8 @@ DOCUMENTED: dict[str, str] = {
     "sessions.records": "CompletedTurn Mark Order PROGRAM_SOURCES Relation State StoredMessage StoredSession calls_as_text "
     "local_time meta_key read_meta sqlite_text text_of turn_of_ref turn_ref",
     "sessions.summaries": "Summarise",
-    "turn_recall": "BegunTurn ExplainedHit ExplainedReport RecallHit RecallReport render_notes",
+    "turn_recall": "BegunTurn ExplainedHit ExplainedReport RecallHit RecallReport SeenTexts "
+    "SessionRecall render_notes",
     "stopping": "current_stop stopped stopped_by wait_unless_stopped",
     # Engines and indexes. An engine has a search index, and may have the vectors.
     "storage.leases": "COMPRESSION_PREFIX LEASE_S Lease SESSION_PREFIX drop_expired lease_holders",

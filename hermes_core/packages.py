@@ -118,6 +118,11 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
         },
         keys=("backup.every",),
     ),
+    "eval": KnownExtension(
+        "hermes-memory-eval",
+        "the measurement of recall on your own sessions",
+        {"eval": "Measure recall on your own past sessions; nothing is sent."},
+    ),
     "hermes-agent": KnownExtension(
         "hermes-memory-hermes-agent",
         "providers written for Hermes Agent, plugin folders, and our providers inside Hermes Agent",

@@ -1,0 +1,1 @@
+"""Measurement of recall on a person's own past sessions."""
