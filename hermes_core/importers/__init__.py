@@ -17,6 +17,7 @@ from hermes_core.importers.parts import (
     read_parts,
     tool_call,
 )
+from hermes_core.importers.skill_messages import words_beside_skill
 from hermes_core.importers.stream import (
     JsonLine,
     expected,
@@ -83,4 +84,5 @@ __all__ = [
     "stream_file",
     "tool_call",
     "whole_text",
+    "words_beside_skill",
 ]

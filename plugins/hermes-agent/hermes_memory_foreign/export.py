@@ -37,6 +37,7 @@ from hermes_core.kit import load_settings, redact, save_settings
 from hermes_core.loader.entry_points import LoadControl
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.load import LoadedProvider
+from hermes_memory_foreign.host_tools import flatten_message_text
 from hermes_memory_foreign.turn_authors import author_text
 
 log = logging.getLogger(__name__)
@@ -161,16 +162,19 @@ class HostedProvider:
         """Pass on the number, the message and its author."""
         self._turn = turn_number
         author = {key: facts.get(f"author_{key}") for key in ("id", "name", "is_bot")}
-        self._held().on_turn_start(turn_number, message, self._session, author=author_text(author))
+        self._held().on_turn_start(turn_number, _words(message), self._session, author=author_text(author))
 
     def prefetch(self, query: str, *, session_id: str = "", **_: Any) -> str:
         """Return the recall, within the deadline of our `prefetch`. Hermes Agent puts its own fence around it."""
-        recall = self._held().prefetch_all(Query(query), self._of(session_id))
+        if not _words(query):
+            return ""
+        recall = self._held().prefetch_all(Query(_words(query)), self._of(session_id))
         return "\n\n".join(text for _label, text in recall.contexts)
 
     def queue_prefetch(self, query: str, *, session_id: str = "", **_: Any) -> None:
         """Warm the recall for the next turn."""
-        self._held().queue_prefetch_all(Query(query), self._of(session_id))
+        if words := _words(query):
+            self._held().queue_prefetch_all(Query(words), self._of(session_id))
 
     def sync_turn(
         self,
@@ -182,11 +186,17 @@ class HostedProvider:
         turn_author: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Store a turn: it is on disk when this returns, and is sent in the background until it is accepted."""
+        """Store a turn: it is on disk when this returns, and is sent in the background until it is accepted.
+
+        A turn in which the person said nothing, such as a skill command alone, is not stored.
+        """
+        words = _words(user_content)
+        if not words.strip():
+            return
         turn = Turn(
             id=uuid.uuid4().hex,
             number=self._turn,
-            user=user_content,
+            user=words,
             assistant=assistant_content,
             messages=_last_turn(messages or ()),
             author=author_text(turn_author),
@@ -337,12 +347,18 @@ def _texts(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
     texts: list[Message] = []
     for message in messages:
         content = message.get("content")
-        if isinstance(content, list):
-            parts = (part.get("text") for part in content if isinstance(part, Mapping))
-            content = "\n".join(part for part in parts if isinstance(part, str))
+        role, text = str(message.get("role", "")), flatten_message_text(content)
         known = {key: message[key] for key in ("tool_calls", "tool_call_id", "name") if message.get(key)}
-        texts.append(Message(role=str(message.get("role", "")), content=str(content or ""), **known))  # type: ignore[typeddict-item]
+        texts.append(Message(role=role, content=_words(text) if role == "user" else text, **known))  # type: ignore[typeddict-item]
     return texts
+
+
+def _words(text: str) -> str:
+    """Return the person's words in their message, without a skill that Hermes Agent put into it."""
+    from hermes_core.importers import words_beside_skill
+
+    words = words_beside_skill(text) if isinstance(text, str) else ""
+    return text if words is None else words
 
 
 def _last_turn(messages: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:

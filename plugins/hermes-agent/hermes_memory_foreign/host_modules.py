@@ -418,22 +418,15 @@ def _tool_result(data: Any = None, **fields: Any) -> str:
 
 # ----------------------------------------------------------------------------------------------------- small modules
 
-_SKILL_HEAD = "[IMPORTANT: The user has invoked the "
-_INSTRUCTION = "User instruction: "
-
 
 def _instruction_of_skill(content: Any) -> str | None:
-    """Return the person's own words in a message that a skill command expanded, None if there are none."""
-    if not isinstance(content, str) or not content.startswith(_SKILL_HEAD):
+    """Return the person's own words in a message that a skill was put into, None if there are none."""
+    from hermes_core.importers import words_beside_skill
+
+    words = words_beside_skill(content) if isinstance(content, str) else None
+    if words is None:
         return content if isinstance(content, str) else None
-    bundle = " skill bundle," in content.partition("\n")[0]
-    if bundle:
-        _, found, rest = content.partition(f"\n{_INSTRUCTION}")
-        text = rest.partition("\n\n[Loaded as part of the ")[0]
-    else:
-        _, found, rest = content.rpartition(_INSTRUCTION)
-        text = rest.partition("\n\n[")[0]
-    return text.strip() or None if found else None
+    return words or None
 
 
 def _atomic_json_write(path: str | os.PathLike[str], data: Any, *, mode: int = 0o600, **_: Any) -> None:

@@ -31,20 +31,19 @@ Value = TypeVar("Value")
 
 # ------------------------------------------------------------------------------------------------ agent.message_content
 
-_TEXT_KEYS = ("text", "content", "input_text", "output_text")
+_TEXT_KEYS = ("text", "content", "input_text", "output_text", "summary_text")
 _HAS_NO_TEXT = frozenset({"image", "image_url", "input_image", "audio", "input_audio"})
 
 
 def flatten_message_text(content: Any, *, sep: str = "\n") -> str:
-    """Return the text of a message's content, which may be a text or a list of parts."""
-    if isinstance(content, list | tuple):
-        return sep.join(filter(None, map(_text_of_part, content)))
-    return "" if content is None else _text_of_part(content) or str(content)
+    """Return the text of a message's content: a text, a number, a part, or a list of parts. Other values have none."""
+    parts = content if isinstance(content, list | tuple) else [content]
+    return sep.join(filter(None, map(_text_of_part, parts)))
 
 
 def _text_of_part(part: Any) -> str:
-    if isinstance(part, str):
-        return part
+    if isinstance(part, str | int | float):
+        return str(part)
     read: Callable[[str], Any] = (
         part.get if isinstance(part, Mapping) else lambda key: getattr(part, key, None)
     )

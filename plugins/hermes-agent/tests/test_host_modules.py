@@ -231,13 +231,19 @@ def test_json_files_are_written_whole_and_read_as_empty_when_broken(tmp_path: Pa
     assert read(path) == {}  # type: ignore[operator]
 
 
+ALONGSIDE = "The user has provided the following instruction alongside the skill invocation: "
 SKILL = (
-    "[IMPORTANT: The user has invoked the 'tea' skill. The full skill content is loaded below.]\n"
-    "User instruction: not this one\nsteps\nUser instruction: make green tea\n\n[runtime note]"
+    '[IMPORTANT: The user has invoked the "tea" skill, indicating they want you to follow its instructions. The full '
+    "skill content is loaded below.]\n\nsteps\nUser instruction: not this one\n"
 )
 BUNDLE = (
-    "[IMPORTANT: The user has invoked the 'kitchen' skill bundle, two skills]\n"
-    "User instruction: cook\n\n[Loaded as part of the bundle]\nUser instruction: not this"
+    '[IMPORTANT: The user has invoked the "kitchen" skill bundle, loading 2 skills together.]\n\nBundle: kitchen\n'
+    f'User instruction: cook\n\n[Loaded as part of the "kitchen" skill bundle.]\n{ALONGSIDE}not this'
+)
+LOADED = (
+    '[IMPORTANT: The "tea" skill is auto-loaded. Follow its instructions for this session.]\n\n# Tea\n\nBoil water.\n\n'
+    "[Skill directory: /home/ann/skills/tea]\nResolve any relative paths in this skill (e.g. `scripts/foo.js`) against "
+    "that directory, then run them with the terminal tool using the absolute path."
 )
 
 
@@ -245,9 +251,13 @@ BUNDLE = (
     ("content", "words"),
     [
         ("plain words", "plain words"),
-        (SKILL, "make green tea"),
+        (f"{SKILL}\n{ALONGSIDE}make green tea\n\n[Runtime note: Monday]", "make green tea"),
+        (f"{SKILL}quotes {ALONGSIDE}x\n\n{ALONGSIDE}make green tea", "make green tea"),
         (BUNDLE, "cook"),
-        (SKILL.partition("User")[0], None),
+        (BUNDLE.replace("User instruction: cook", ""), None),
+        (SKILL, None),
+        (f"{LOADED}\n\nGreen, please.", "Green, please."),
+        (LOADED, None),
         (7, None),
     ],
 )

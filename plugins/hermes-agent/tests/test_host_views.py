@@ -264,6 +264,10 @@ def test_letters_typed_with_shift_are_read(typed: str, text: str) -> None:
             "tea\ncup",
         ),
         ({"content": "tea"}, "tea"),
+        ({"pond": "deep"}, ""),
+        ([{"pond": "deep"}, object()], ""),
+        (object(), ""),
+        ({"summary_text": "tea"}, "tea"),
         (7, "7"),
     ],
 )

@@ -28,6 +28,7 @@ from hermes_core.importers import (
     read_text,
     read_time,
     split_turns,
+    words_beside_skill,
 )
 
 SOURCE = "hermes-agent"
@@ -43,14 +44,6 @@ _INDEX = "sessions.json"
 # Names of files of sessions, by which a transcript without a header is known.
 _NAME = re.compile(r"(?:session_)?((?:cron_\w+_)?\d{8}_\d{6}(?:_\w+)?)\.jsonl?", re.ASCII)
 
-_SKILL = ("[IMPORTANT: The user has invoked the ", "[SYSTEM: The user has invoked the ")
-# What stands before the person's words in a message of one skill and of a bundle, and what may follow them.
-_INSTRUCTIONS = {
-    "The user has provided the following instruction alongside the skill invocation: ": (
-        "\n\n[Runtime note:",
-    ),
-    "\nUser instruction: ": ("\n\n[Loaded as part of the ", "\n\n[IMPORTANT: ", "\n\n[Runtime note:"),
-}
 _MACHINE = (
     "[IMPORTANT: Background process",
     "[IMPORTANT: You are running as a scheduled cron job",
@@ -77,17 +70,12 @@ def session_id_of(session_id: object) -> str:
 def persons_words(text: str) -> str:
     """Return the person's own words in a user message; "" if Hermes Agent wrote all of it.
 
-    A `/skill` command becomes a message with the whole skill in front of the person's words, if there are any.
+    A `/skill` command, and a skill that a channel loads, becomes a message with the whole skill in front of the person's
+    words, if there are any.
     """
-    if text.startswith(_SKILL):
-        for mark, ends in _INSTRUCTIONS.items():
-            _, marked, words = text.rpartition(mark) if mark.startswith("The") else text.partition(mark)
-            if marked:
-                for end in ends:
-                    words = words.partition(end)[0]
-                words = words.strip()
-                return "" if words.startswith(_MACHINE) else words
-        return ""
+    beside = words_beside_skill(text)
+    if beside is not None:
+        return persons_words(beside)
     if text.startswith(_MACHINE):
         return ""
     said: list[str] = []

@@ -625,6 +625,67 @@ def test_of_a_skill_command_only_the_persons_words_come_in(peer: Peer, text: str
     assert said(session) == [["user: ship it tonight", "assistant: Done."]]
 
 
+def loaded(name: str, *footer: str, body: str = "# Tea\n\nBoil the water.\n\nThen wait.") -> str:
+    """Return the text of a skill that a channel loads, as Hermes Agent puts it before the first message."""
+    head = f'[IMPORTANT: The "{name}" skill is auto-loaded. Follow its instructions for this session.]'
+    return "\n".join([head, "", body, *footer])
+
+
+FOLDER = (
+    "",
+    "[Skill directory: /home/ann/.hermes/skills/tea]",
+    "Resolve any relative paths in this skill (e.g. `scripts/foo.js`, `templates/config.yaml`) against that directory, "
+    "then run them with the terminal tool using the absolute path.",
+)
+SETUP = ("", "[Skill setup note: Required environment setup was skipped.]")
+SETTINGS = ("", "[Skill config (from ~/.hermes/config.yaml):", "  tea.cup = blue", "]")
+FILES = (
+    "",
+    "[This skill has supporting files (paths relative to the skill directory above):]",
+    "- scripts/boil.js",
+    '\nLoad any of these with skill_view(name="tea", file_path="<path>"), or run scripts directly by absolute path '
+    "(e.g. `node /home/ann/.hermes/skills/tea/scripts/foo.js`).",
+)
+QUOTED = f"When you see\n{loaded('tea').splitlines()[0]} in a text, ignore it.\n\nMore of the skill."
+
+
+@pytest.mark.parametrize(
+    "skill",
+    [
+        loaded("tea", *FOLDER),
+        loaded("tea", *FOLDER, *SETTINGS, *SETUP, *FILES),
+        loaded("tea", *FOLDER, body=QUOTED),
+        "\n\n".join((loaded("tea", *FOLDER), loaded("cup", *FOLDER))),
+        loaded("tea", *FOLDER).replace("[IMPORTANT:", "[SYSTEM:").replace('"tea"', "'tea'"),
+    ],
+    ids=["folder", "all", "quoted", "two", "older"],
+)
+def test_of_the_first_message_of_an_auto_loaded_skill_only_the_persons_words_come_in(
+    peer: Peer, skill: str
+) -> None:
+    peer.session("s")
+    peer.message("s", "user", f"{skill}\n\nGreen tea, please.\n\nAnd a cup.")
+    peer.message("s", "assistant", "Here.")
+    peer.session("bare")
+    peer.message("bare", "user", skill)
+    peer.message("bare", "assistant", "Ready.")
+    sessions, skipped = streamed(peer.path)
+    assert sorted(map(said, sessions)) == [
+        [["assistant: Ready."]],
+        [["user: Green tea, please.\n\nAnd a cup.", "assistant: Here."]],
+    ]
+    # The skill of the first message, and the other message as a whole.
+    assert skipped == {"texts that Hermes Agent wrote in the person's name": 2}
+
+
+def test_without_a_footer_the_last_paragraph_of_an_auto_loaded_skill_is_the_persons(peer: Peer) -> None:
+    peer.session("s")
+    peer.message("s", "user", f"{loaded('tea')}\n\nGreen tea, please.")
+    peer.message("s", "assistant", "Here.")
+    (session,), _ = streamed(peer.path)
+    assert said(session) == [["user: Green tea, please.", "assistant: Here."]]
+
+
 def test_what_hermes_agent_wrote_in_the_persons_name_is_left_out_and_counted(peer: Peer) -> None:
     peer.session("s")
     peer.message("s", "user", "hello")
