@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -296,6 +297,18 @@ def flag_entries(
         yield flag
 
 
+def distinct_entries(entries: Iterable[str]) -> list[str]:
+    """Return the first of all equal entries. A person's file may have them twice, and a prompt has no use for that.
+
+    >>> distinct_entries(["Likes tea", "Caf\u00e9", "Likes tea", "Cafe\u0301"])
+    ['Likes tea', 'Caf\u00e9']
+    """
+    first: dict[str, str] = {}
+    for entry in entries:
+        first.setdefault(unicodedata.normalize("NFC", entry), entry)
+    return list(first.values())
+
+
 def scanned_entries(entries: Sequence[str], limit: int) -> Sequence[str]:
     """Return the entries at the start of a file that a model may see: `SCAN_LIMITS` times the limit, in characters."""
     room = limit * SCAN_LIMITS
@@ -365,7 +378,7 @@ def prompt_block(
         used: Characters of all entries on disk; default: of `entries`.
         project: Key of the repository of PROJECT.md, which stands in the head of its block.
     """
-    shown = entries_for_model(target, entries, limit, scan, allows=allows)
+    shown = entries_for_model(target, distinct_entries(entries), limit, scan, allows=allows)
     if not shown:
         return ""
     usage = NotesUsage(measure(entries) if used is None else used, limit)
@@ -437,7 +450,7 @@ def base_entries(entries: Sequence[str], limit: int, scan: Scan, allows: Allows 
     """Return the entries of the shared base that a model may see, at most `PROMPT_LIMITS` times the limit in characters."""
     shown: list[str] = []
     room = limit * PROMPT_LIMITS
-    scanned = scanned_entries(entries, limit)
+    scanned = scanned_entries(distinct_entries(entries), limit)
     flags = flag_entries("memory", scanned, limit, scan, allows)
     for entry, flagged in zip(scanned, flags, strict=True):
         if not flagged:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,6 +77,15 @@ def test_a_file_by_another_program_of_this_format_needs_no_backup(
     put(hermes_home.memory_md, "tea\n§\nrye".encode())
     assert "was edited outside this tool" in store.add("memory", "oats")["notice"]
     assert backups(hermes_home) == []
+
+
+def test_equal_entries_of_a_file_stand_once_in_the_prompt(store: Notes, hermes_home: HermesHome) -> None:
+    twice = ["Likes tea", "Likes caf\u00e9", "one\ntwo"]
+    again = [f"{twice[0]}  \r\n", unicodedata.normalize("NFD", twice[1]), twice[2], twice[0]]
+    put(hermes_home.memory_md, "\n§\n".join([*twice, "Has a cat", *again]).encode())
+    shown = unicodedata.normalize("NFC", store.read().snapshot().render())
+    assert [shown.count(entry) for entry in (*twice, "Has a cat")] == [1] * 4
+    assert shown.index(twice[2]) < shown.index("Has a cat")
 
 
 def test_an_edit_that_is_saved_while_we_write_is_not_overwritten(
