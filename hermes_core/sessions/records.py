@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
 from msgspec import Struct
@@ -509,7 +510,7 @@ def text_of(content: object) -> str:
         return content
     if isinstance(content, Sequence) and not isinstance(content, bytes):
         return "\n".join(filter(None, map(_part_text, content)))
-    return str(content)
+    return _part_text(content)
 
 
 def in_text(messages: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
@@ -535,11 +536,15 @@ def _in_text(message: Mapping[str, Any]) -> Message:
 def _part_text(part: object) -> str:
     if isinstance(part, str):
         return part
-    if not isinstance(part, Mapping):
+    if isinstance(part, bool | int | float):
         return str(part)
-    if isinstance(text := part.get("text"), str):
+    # An SDK has objects with these attributes. A foreign object is named by its type and never shown by its repr.
+    read: Callable[..., Any] = part.get if isinstance(part, Mapping) else partial(getattr, part)
+    if isinstance(text := read("text", None), str):
         return text
-    kind = str(part.get("type", "part"))
+    kind = read("type", None)
+    if not isinstance(kind, str):
+        kind = "part" if isinstance(part, Mapping) else type(part).__name__
     return f"[{kind.removeprefix('input_').removesuffix('_url')}]"
 
 
@@ -547,6 +552,9 @@ def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
     """Return a message in chat form as columns of the table `messages`; `now` replaces a missing or invalid time."""
     content = message.get("content")
     text = sqlite_text(text_of(content))
+    parts = (
+        [content] if isinstance(content, Mapping) else content if isinstance(content, list | tuple) else ()
+    )
     tool_calls = message.get("tool_calls")
     calls = as_json(list(tool_calls) if isinstance(tool_calls, list | tuple) else [])
     at = epoch_seconds(message.get("timestamp"))
@@ -556,7 +564,7 @@ def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
         # `str.__str__`: an SDK's enumeration would give the name of its member.
         "role": sqlite_text(str.__str__(role) if isinstance(role, str) else str(role)),
         "content": text,
-        "parts": as_json(list(content)) if isinstance(content, list | tuple) else "",
+        "parts": as_json(parts),
         "size": len(text) + len(calls),
         "timestamp": now if at is None else at,
         "speaker": sqlite_text(str(message.get("speaker") or "")),
