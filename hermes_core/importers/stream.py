@@ -9,7 +9,7 @@ import codecs
 import hashlib
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -36,6 +36,7 @@ _DECODER = json.JSONDecoder()
 
 
 Place = TypeVar("Place")
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +353,19 @@ def read_time(value: object, where: str) -> float | None:
     if (seconds := epoch_seconds(value)) is not None:
         return seconds
     raise expected(where, "seconds since the epoch or an ISO 8601 time", value)
+
+
+def read_fact(read: Callable[[object, str], Fact], value: object, where: str, skips: SkipLog) -> Fact | None:
+    """Return a fact about a session, such as its title, as `read_text` or `read_time` reads it.
+
+    A fact that can't be read is logged as a fault, and None is returned: it must not cost the session.
+    """
+    try:
+        return read(value, where)
+    except ImportFailed as exc:
+        skips.open(1, records=0)
+        skips.fault(exc)
+        return None
 
 
 def whole_text(text: str) -> str:

@@ -18,6 +18,7 @@ from hermes_core.importers import (
     SkipLog,
     StreamedSession,
     expected,
+    read_fact,
     read_list,
     read_message,
     read_object,
@@ -59,6 +60,8 @@ def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSes
     own_id = read_text(item.get("uuid"), f"{where}, uuid")
     if not own_id:
         raise expected(f"{where}, uuid", "an id", item.get("uuid"))
+    title = read_fact(read_text, item.get("name"), f"{where}, name", skips) or ""
+    started = read_fact(read_time, item.get("created_at"), f"{where}, created_at", skips)
     messages: list[ImportedMessage] = []
     for place, message in _branch(item, where, skips):
         try:
@@ -68,8 +71,8 @@ def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSes
     return ImportedSession(
         id=f"{SOURCE}-{own_id}",
         source=SOURCE,
-        title=read_text(item.get("name"), f"{where}, name"),
-        started_at=read_time(item.get("created_at"), f"{where}, created_at"),
+        title=title,
+        started_at=started,
         turns=tuple(split_turns(messages, named=True)),
     )
 

@@ -27,6 +27,7 @@ from hermes_core.importers import (
     json_digest,
     lines_at,
     read_content,
+    read_fact,
     read_lines,
     read_message,
     read_object,
@@ -177,12 +178,13 @@ def _index_line(index: _SessionIndex, line: JsonLine, skips: SkipLog) -> None:
         meta = read_object(value.get("payload", value), f"{where}, payload")
         skips.open(0)
         if not index.id:
-            index.id = read_text(meta.get("id"), f"{where}, id")
-            index.started_at = read_time(meta.get("timestamp"), f"{where}, timestamp")
-            index.origin = read_text(meta.get("forked_from_id"), f"{where}, forked_from_id")
+            index.id = read_fact(read_text, meta.get("id"), f"{where}, id", skips) or ""
+            index.started_at = read_fact(read_time, meta.get("timestamp"), f"{where}, timestamp", skips)
+            index.origin = read_fact(read_text, meta.get("forked_from_id"), where, skips) or ""
             index.program = _program(meta.get("source"), meta.get("thread_source"))
-        elif not index.origin and (other := read_text(meta.get("id"), f"{where}, id")) != index.id:
-            index.origin = other
+        elif not index.origin:
+            other = read_fact(read_text, meta.get("id"), f"{where}, id", skips) or ""
+            index.origin = other if other != index.id else ""
     elif kind == "event_msg":
         _index_event(index, line, read_object(value.get("payload"), f"{where}, payload"), where, skips)
     elif (item := _item(value)) is None:
@@ -209,7 +211,7 @@ def _index_event(
     """Apply the events that rename or rewind the conversation, and note the place of those that hold a message."""
     kind, count = event.get("type"), event.get("num_turns")
     if kind == "thread_name_updated":
-        index.title = read_text(event.get("thread_name"), f"{where}, thread_name")
+        index.title = read_fact(read_text, event.get("thread_name"), where, skips) or index.title
         skips.open(0)
     elif (
         kind == "thread_rolled_back" and isinstance(count, int) and not isinstance(count, bool) and count >= 1

@@ -103,7 +103,10 @@ def _take(session: _Session, value: Mapping[str, Any], where: str, skips: SkipLo
     skips.open(len(listed))
     for index, message in enumerate(listed, 1):
         place = f"{where}, message {index}"
-        _put(session, read_object(message, place), place, skips)
+        try:
+            _put(session, read_object(message, place), place, skips)
+        except ImportFailed as exc:
+            skips.fault(exc)
 
 
 def _put(session: _Session, value: Mapping[str, Any], where: str, skips: SkipLog) -> None:

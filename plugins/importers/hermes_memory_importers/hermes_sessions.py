@@ -19,10 +19,11 @@ from hermes_core.importers import (
     ImportedSession,
     SkipLog,
     StreamedSession,
+    expected,
     json_digest,
     match_messages,
     read_chat_message,
-    read_list,
+    read_fact,
     read_object,
     read_records,
     read_text,
@@ -98,13 +99,29 @@ def is_session_file(path: Path, value: Mapping[str, Any]) -> bool:
 
 
 def read_session_file(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
-    """Yield the session of a file, in the union of its two forms; nothing of a file that holds no session."""
+    """Yield the session of a file, in the union of its two forms; nothing of a file that holds no session.
+
+    Snapshots of several sessions may stand in one file.
+    """
     records = list(read_records(path, skips))
     first = read_object(records[0], "line 1")
     if not _is_snapshot(first) and (_is_dump(first) or _is_index(path, first)):
-        skips.note("requests and indexes of sessions, whose messages stand in other files", "line 1")
+        skips.note(
+            "requests and indexes of sessions, whose messages stand in other files", "line 1", len(records)
+        )
         return
-    own = _Form(path, records, skips)
+    for own in [[record] for record in records] if _is_snapshot(first) else [records]:
+        try:
+            if not _is_snapshot(own[0]) and _is_snapshot(first):
+                raise expected("a session", "'session_id' and 'messages'", own[0])
+            form = _Form(path, own, skips)
+        except ImportFailed as exc:
+            skips.fault(exc)
+            continue
+        yield from _session(path, form, skips)
+
+
+def _session(path: Path, own: _Form, skips: SkipLog) -> Iterator[StreamedSession]:
     forms = [own]
     if (other := _other_form(path, own)) is not None:
         forms.append(other)
@@ -125,7 +142,7 @@ def read_session_file(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
     facts = _origin(path.with_name(_INDEX), own.id)
     identity = {"agent_context": CONTEXTS.get(platform, "primary")}
     if facts.get("user_id") or facts.get("chat_id"):  # the owner decides who may find the session
-        identity |= {"platform": facts.get("platform") or platform, **facts}
+        identity |= {**facts, "platform": facts.get("platform") or platform}
     if parent := next(filter(None, (form.parent for form in forms)), ""):
         identity["parent_id"] = session_id_of(parent)
     started = next((form.started for form in forms[::-1] if form.started is not None), messages[0].timestamp)
@@ -148,20 +165,22 @@ class _Form:
         self.is_snapshot = _is_snapshot(records[0])
         if self.is_snapshot:
             facts, values, place = records[0], records[0]["messages"], "message"
-            skips.open(len(read_list(values, "messages")))
         else:
             is_header = isinstance(records[0], dict) and records[0].get("role") == _HEADER_ROLE
             facts, values, place = (records[0] if is_header else {}), records, "line"
         name = _NAME.fullmatch(path.name)
-        given = read_text(facts.get("session_id"), "session_id")
+        texts = ("session_id", "platform", "parent_session_id", "title")
+        given, self.platform, self.parent, self.title = (
+            read_fact(read_text, facts.get(field), field, skips) or "" for field in texts
+        )
         in_home = path.parent.name == "sessions" and path.suffix == ".jsonl"
         self.id = given or (name[1] if name else path.stem if in_home else "")
-        self.platform = read_text(facts.get("platform"), "platform")
-        self.parent = read_text(facts.get("parent_session_id"), "parent_session_id")
-        self.title = read_text(facts.get("title"), "title")
         first, last = facts.get("session_start") or facts.get("timestamp"), facts.get("last_updated")
-        self.started, self.ended = read_time(first, "session_start"), read_time(last, "last_updated")
+        self.started = read_fact(read_time, first, "session_start", skips)
+        self.ended = read_fact(read_time, last, "last_updated", skips)
         self.messages: list[ImportedMessage] = []
+        if self.is_snapshot:
+            skips.open(len(values))
         for number, value in enumerate(values, 1):
             try:
                 self.messages += self._read(value, f"{place} {number}", skips)
@@ -235,7 +254,7 @@ def _is_snapshot(value: object) -> bool:
         isinstance(value, dict)
         and isinstance(value.get("messages"), list)
         and isinstance(value.get("session_id"), str)
-        and bool(value.keys() & {"session_start", "message_count", "last_updated"})
+        and len(value.keys() & {"session_start", "last_updated", "message_count", "platform"}) > 1
     )
 
 

@@ -24,6 +24,7 @@ from hermes_core.importers import (
     in_time,
     json_digest,
     read_chat_message,
+    read_fact,
     read_list,
     read_message,
     read_object,
@@ -89,17 +90,21 @@ def stream_openai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSes
 def _conversations(values: Iterable[Any], skips: SkipLog) -> Iterator[Any]:
     """Yield the values, or the one conversation that they are the messages of."""
     rest = iter(values)
-    first = next(rest, None)
-    if isinstance(first, dict) and ("role" in first or _is_item(first)):
-        messages = [first, *rest]
-        skips.open(1, len(messages))
-        yield {"messages": messages}
-    elif first is not None:
-        yield first
-        yield from rest
+    for first in rest:
+        if isinstance(first, dict) and ("role" in first or _is_item(first)):
+            messages = [first, *rest]
+            skips.open(1, len(messages))
+            yield {"messages": messages}
+        else:
+            yield first
+            yield from rest
 
 
 def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSession:
+    title = read_fact(read_text, item.get("title"), f"{where}, title", skips) or ""
+    own_id = read_text(item.get("conversation_id") or item.get("id"), f"{where}, id")
+    times = (item.get(name) for name in ("create_time", "created_at", "inserted_at"))
+    started = read_fact(read_time, next(filter(None, times), None), f"{where}, create_time", skips)
     if "mapping" in item:
         messages = list(_branch_messages(item, where, skips))
         nodes = read_object(item["mapping"], f"{where}, mapping").values()
@@ -115,17 +120,14 @@ def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSes
             skips.note_part(f"fields of an unknown program in the shape of OpenAI's chats: {shown}", where)
     else:
         raise expected(where, "'messages' or 'mapping'", sorted(item))
-    own_id = read_text(item.get("conversation_id") or item.get("id"), f"{where}, id")
     if source == "openai" or not own_id:
         # Two files may both call a conversation "1". Its first message tells them apart, and stays when it grows.
         begins = messages[:1] if own_id else messages
         own_id = "-".join(filter(None, (own_id, json_digest([[m.role, m.content] for m in begins]))))
-    times = (item.get(name) for name in ("create_time", "created_at", "inserted_at"))
-    started = read_time(next(filter(None, times), None), f"{where}, create_time")
     return ImportedSession(
         id=f"{source}-{own_id}",
         source=source,
-        title=read_text(item.get("title"), f"{where}, title"),
+        title=title,
         started_at=started or next((m.timestamp for m in messages if m.timestamp is not None), None),
         turns=tuple(split_turns(messages)),
         minted=source == "openai",

@@ -36,6 +36,7 @@ from hermes_core.importers import (
 
 _RECORD = "records of the program's own"
 _SUMMARY = "summaries of a compaction"
+_REPEATED = "records that the file repeats"
 _LEFT = "messages of a branch that was left"
 
 # Records that only say something about the session, and hold no text.
@@ -136,11 +137,13 @@ def _index(path: Path, skips: SkipLog) -> _Index:
             name = read_text(value.get("id"), f"{where}, id") or where
             parent = value.get("parentId", last)
             index.parents[name], last = parent if isinstance(parent, str) else "", name
-            if kind == "message":
+            if kind == "message" and name in index.places:
+                skips.note(_REPEATED, where)
+            elif kind == "message":
                 index.places[name] = (line.number, line.offset)
             elif kind in ("compaction", "branch_summary"):
                 skips.note(_SUMMARY, where)
-            elif kind in _FACTS:
+            elif isinstance(kind, str) and kind in _FACTS:
                 index.title = read_text(value.get("name"), where) if kind == "session_info" else index.title
                 skips.open(0)
             else:
@@ -183,7 +186,7 @@ def _line_messages(value: Mapping[str, Any], name: str, where: str, skips: SkipL
         parts = read_parts(content, f"{where}, content", skips)
         return read("user", parts, words=_typed, speaker=speaker)
     if role == "assistant" and message.get("model") in _MIRRORS:
-        skips.note("records that the file repeats", where)
+        skips.note(_REPEATED, where)
         return []
     if role == "assistant":
         return read("assistant", _answer(content, where, skips))

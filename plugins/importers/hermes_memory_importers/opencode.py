@@ -209,5 +209,5 @@ def _parts(raw: Mapping[str, Any], role: str, where: str, skips: SkipLog) -> Ite
         output = state.get("output", state.get("error"))
         if output:
             yield Part("result", read_content(output, where, skips), None, name, call_id)
-    elif kind not in _MARKS:
+    elif not isinstance(kind, str) or kind not in _MARKS:
         skips.note_part(f"parts of the kind {str(kind)[:40]!r}", where)

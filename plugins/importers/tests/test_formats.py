@@ -276,3 +276,18 @@ def test_a_program_with_a_shape_of_its_own_is_recognised_behind_lines_of_a_chat(
     record = {"type": "user", "uuid": "u", "sessionId": "s", "message": {"role": "user", "content": "hi"}}
     path = file(tmp_path, "\n".join(map(json.dumps, [{"role": "user", "content": "x"}, record])))
     assert [session.source for session in read_file(path)] == ["claude-code"]
+
+
+def test_a_list_that_begins_with_nothing_loses_nothing_else(tmp_path: Path) -> None:
+    skips = SkipLog()
+    ((_, turns),) = stream_file(file(tmp_path, [None, CHAT]), skips=skips)
+    assert [message.content for turn in turns for message in turn.messages] == ["hi", "hello"]
+    assert [(skip.reason, skip.fault) for skip in skips.all()] == [("expected an object, found None", True)]
+
+
+@pytest.mark.parametrize("fact", ["title", "create_time"])
+def test_a_fact_that_can_not_be_read_costs_no_message(tmp_path: Path, fact: str) -> None:
+    skips = SkipLog()
+    ((_, turns),) = stream_file(file(tmp_path, {**CHAT, fact: ["odd"]}), skips=skips)
+    assert [message.content for turn in turns for message in turn.messages] == ["hi", "hello"]
+    assert [skip.fault for skip in skips.all()] == [True]

@@ -232,3 +232,22 @@ def test_a_state_db_and_the_files_of_its_home_are_one_session(
     assert stored == UNION
     assert done.messages == 5
     assert bring(hermes_home, export, paths["snapshot"])[0].messages == 0
+
+
+def test_snapshots_of_several_sessions_may_stand_in_one_file(tmp_path: Path) -> None:
+    other = {**snapshot(says("user", MORE)), "session_id": "20260518_113230_64b5be"}
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps([SNAPSHOT, other, {"session_id": 7}]))
+    skips = SkipLog()
+    sessions = [head.id for head, turns in stream_file(path, skips=skips) if list(turns)]
+    assert sessions == [f"hermes-agent-{ID}", "hermes-agent-20260518_113230_64b5be"]
+    assert [skip.count for skip in skips.all() if skip.fault] == [1]
+
+
+@pytest.mark.parametrize("fact", ["platform", "session_start", "title"])
+def test_a_fact_that_can_not_be_read_costs_no_message(tmp_path: Path, fact: str) -> None:
+    path = home(tmp_path, snapshot=snapshot(says("user", ASKED), **{fact: ["odd"]}))["snapshot"]
+    skips = SkipLog()
+    ((_, turns),) = stream_file(path, skips=skips)
+    assert [message.content for turn in turns for message in turn.messages] == [ASKED]
+    assert [skip.fault for skip in skips.all()] == [True]
