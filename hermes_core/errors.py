@@ -138,7 +138,9 @@ class ContextOverflow(ModelRefused):
 
 
 class ProviderError(HermesError):
-    """Memory provider that can't be used."""
+    """Memory provider that can't be used. `cause` is the row of `kit.causes.REMEDIES` that `remedy` comes from, or ""."""
+
+    cause = ""
 
 
 class ProviderNotFound(ProviderError):

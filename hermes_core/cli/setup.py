@@ -348,7 +348,8 @@ def _try(home: HermesHome, loaded: LoadedProvider, *, ask: bool) -> None:
         click.echo(printable(f"{state}  {finding.what}: {finding.detail}"))
     wrong = [finding for finding in findings if finding.failed]
     if wrong and not (ask and click.confirm("It does not work yet. Make it the active one all the same?")):
+        fault = "; ".join(filter(None, (wrong[0].detail, wrong[0].remedy)))
         raise SetupFailed(
-            f"{loaded.entry.name} does not work yet, so it was not made the active one: {wrong[0].detail}",
+            f"{loaded.entry.name} does not work yet, so it was not made the active one: {fault}",
             "correct that and run setup again; what was saved stays",
         )

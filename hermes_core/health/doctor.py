@@ -32,6 +32,7 @@ from hermes_core.health.finding import (
     failed,
     run_check,
     run_checks,
+    without_remedy,
 )
 from hermes_core.health.provider import (
     check_provider,
@@ -290,8 +291,9 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
         if part.state == "active" and not part.reason:
             yield Finding(f"recall of {part.provider}", "ok", took)
         else:
-            answer = f"{part.state}: {part.reason}"
-            yield failed(f"recall of {part.provider}", answer, backend_remedy(part.provider))
+            answer = f"{part.state}: {without_remedy(part.reason, part.remedy)}"
+            remedy = part.remedy or backend_remedy(part.provider)
+            yield failed(f"recall of {part.provider}", answer, remedy)
 
 
 def _verdict(what: str, steps: dict[str, bool]) -> Finding:

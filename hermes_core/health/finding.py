@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from hermes_core.errors import HermesError
+from hermes_core.kit.causes import foreign_remedy
 from hermes_core.safety.redact import redact
 
 FindingState = Literal["ok", "note", "warning", "failed", "fixed"]
@@ -68,6 +70,8 @@ class Finding(Struct, frozen=True):
         }
 
 
+_DISK_ERRORS = frozenset({errno.EACCES, errno.EIO, errno.ENOSPC, errno.EPERM, errno.EROFS})
+
 # Errors of files and databases are findings. Any other exception is a bug and must show its traceback.
 EXPECTED_ERRORS = (HermesError, OSError, sqlite3.Error)
 
@@ -83,6 +87,11 @@ def backend_remedy(name: str) -> str:
         f"start the backend if it is down, or correct key and address: hermes-memory memory setup {name}"
     )
     return f"{backend}; a fault in its code: hermes-memory --debug doctor shows where"
+
+
+def without_remedy(reason: str, remedy: str) -> str:
+    """Return a reason without the remedy at its end, which a finding has apart."""
+    return reason.removesuffix(f"; {remedy}") if remedy else reason
 
 
 def run_check(what: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
@@ -131,4 +140,6 @@ def _message(exc: BaseException) -> str:
 def _remedy(exc: BaseException) -> str:
     if isinstance(exc, HermesError):
         return exc.remedy
-    return "check the disk, the owner of the home and its mode" if isinstance(exc, OSError) else ""
+    # Errors of HTTP clients are of this class too; those of the disk name a file.
+    on_disk = isinstance(exc, OSError) and (exc.filename or exc.errno in _DISK_ERRORS)
+    return "check the disk, the owner of the home and its mode" if on_disk else foreign_remedy(exc)

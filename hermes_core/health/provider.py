@@ -17,7 +17,7 @@ from hermes_core.config import Credentials
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Check, Field, Session
 from hermes_core.errors import ConfigError
-from hermes_core.health.finding import Finding, backend_remedy, failed
+from hermes_core.health.finding import Finding, backend_remedy, failed, without_remedy
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.discover import ProviderEntry
@@ -173,6 +173,8 @@ def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None) -
     remedy = f"hermes-memory memory setup {health.name}"
     if health.only_dead_letters:
         remedy = ""
+    elif health.remedy:
+        return failed(what, f"{health.state}: {without_remedy(health.reason, health.remedy)}", health.remedy)
     elif health.breakers and health.state == "degraded":
         remedy = "see that its backend runs and can be reached; hermes-memory logs shows what it answered"
     elif health.state == "failed" and health.reason.startswith("initialize"):
@@ -404,7 +406,7 @@ def check_provider(manager: MemoryManager, name: str, session: Session) -> list[
         return [_check_finding(what, line) for line in lines] or [Finding(what, "note", "it tested nothing")]
     if outcome.status == "skipped" and not outcome.error:
         return [Finding(what, "note", "it brings none, so only its start and recall are tried")]
-    return [failed(what, f"{outcome.status}: {outcome.error}", backend_remedy(name))]
+    return [failed(what, f"{outcome.status}: {outcome.detail}", outcome.remedy or backend_remedy(name))]
 
 
 def _check_finding(what: str, line: Check) -> Finding:

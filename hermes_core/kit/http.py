@@ -7,29 +7,27 @@ failed call raises an error that the manager knows; `backend_error` does the sam
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct
 
 from hermes_core.errors import (
-    BackendAuthError,
     BackendNotFound,
     BackendRefused,
     BackendUnavailable,
     ConfigError,
     ProviderError,
 )
-from hermes_core.kit.text import clip, fold_space
+from hermes_core.kit.causes import MAX_DETAIL_CHARS as MAX_DETAIL_CHARS
+from hermes_core.kit.causes import Backend, error_detail, is_absent, retry_after_seconds
+from hermes_core.kit.text import fold_space
 from hermes_core.safety.redact import redact
 
 if TYPE_CHECKING:
@@ -38,11 +36,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Api",
+    "Backend",
     "Download",
     "backend_error",
     "base_url",
     "error_detail",
     "httpx_client",
+    "is_absent",
     "retry_after_seconds",
     "unexpected_answer",
 ]
@@ -50,20 +50,15 @@ __all__ = [
 # A backend that sends more is broken or hostile, and must not fill the memory of the host.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
-# An error is one line in status, in the log and in a turn's problems; a web server's error page is not.
-MAX_DETAIL_CHARS = 300
-
-# These do not blame the request, as those from 500 on (RFC 9110, RFC 6585, RFC 8470): the same call may work later.
-TEMPORARY_STATUSES = frozenset({408, 425, 429})
-
 _READ_BYTES = 64 * 1024
-# Of an error body that are searched for a message: redacting megabytes would take seconds.
-_MAX_PARSED_CHARS = 20_000
-
+# Of a page that came in place of an answer. An error quotes less.
+_MAX_PAGE_BYTES = 2000
 # Of a download. The archive of a renamed repository takes two, and a mirror in front of it one more.
 MAX_REDIRECTS = 5
 
-_DETAIL_KEYS = ("detail", "message", "error", "error_description", "details", "title", "msg")
+# A client without one of these sends no key.
+_KEY_HEADERS = frozenset({"authorization", "x-api-key", "api-key"})
+
 _BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 _PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 
@@ -102,10 +97,12 @@ class Api:
         url: Address that all paths begin with.
         name: Name of the backend in errors.
         key: Variable that holds the backend's credentials, for errors.
+        setting: Setting that holds the address, for errors.
         headers: Headers of every request.
         timeout: Seconds to connect, and seconds for the whole answer, also if the server sends it byte by byte.
-        meaning: Returns the error for the status and body of a failed call, or None to let `backend_error` decide.
-            For a backend that uses a status in its own way.
+        meaning: Returns the error for the status and body of a failed call, or None to let `Backend.error` decide.
+            For a backend that uses a status in its own way. The error gets the remedy of its cause, unless it has one.
+        is_model: True for the server of a language model or an embedder.
 
     Raises:
         ConfigError: `url` is no address, or a proxy or certificate file that the environment names can't be used.
@@ -117,14 +114,17 @@ class Api:
         *,
         name: str,
         key: str = "",
+        setting: str = "",
         headers: Mapping[str, str] | None = None,
         timeout: float = 10.0,
         meaning: Callable[[int, str], ProviderError | None] | None = None,
+        is_model: bool = False,
     ) -> None:
         self.url = base_url(url, name)
         self.name = name
-        self._key = key
         self._headers = dict(headers or {})
+        has_key = any(header.lower() in _KEY_HEADERS for header in self._headers)
+        self.backend = Backend(name, self.url, setting, key, has_key or not key, is_model)
         self._timeout = timeout
         self._meaning = meaning
         # requests does not promise that threads may share a session: its cookies and settings have no lock.
@@ -162,7 +162,7 @@ class Api:
             options: requests' own: `json`, `params`, `headers`, `files`, `data`. Parameters that are None are not sent.
 
         Raises:
-            BackendUnavailable, BackendAuthError, BackendNotFound, BackendRefused: as `backend_error` tells them apart.
+            BackendUnavailable, BackendAuthError, BackendNotFound, BackendRefused: as `Backend.error` tells them apart.
         """
         answer = self._request(self._session(), method, self._address(path), timeout, options)
         self._raise_for_status(answer)
@@ -171,7 +171,7 @@ class Api:
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError) as exc:
-            raise unexpected_answer(self._where, answer.text) from exc
+            raise self.backend.unexpected(answer.text) from exc
 
     def download(self, path: str, *, timeout: float | None = None) -> Download:
         """Return the file at `path` as it is. Raises as `send` does.
@@ -191,7 +191,7 @@ class Api:
                 with _new_session({}) as session:
                     answer = self._request(session, "GET", address, timeout, {})
         if answer.location:
-            raise BackendRefused(f"{self._where} redirects a download more than {MAX_REDIRECTS} times")
+            raise BackendRefused(f"{self.backend.place} redirects a download more than {MAX_REDIRECTS} times")
         self._raise_for_status(answer)
         media, _, _ = answer.headers.get("Content-Type", "").partition(";")
         return Download(answer.body, media.strip().lower())
@@ -210,7 +210,7 @@ class Api:
             if host and parts.scheme in allowed:
                 return target
         raise BackendRefused(
-            f"{self._where} redirects a download to {redact(target)!r}, which is not followed"
+            f"{self.backend.place} redirects a download to {redact(target)!r}, which is not followed"
         )
 
     def close(self) -> None:
@@ -223,10 +223,6 @@ class Api:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def _where(self) -> str:
-        return f"{self.name} at {redact(self.url)!r}"
 
     def _session(self) -> requests.Session:
         """Return the session of this thread."""
@@ -261,7 +257,7 @@ class Api:
             text = value if isinstance(value, str) else ""
             if text != text.strip() or not text.isascii() or not text.isprintable():
                 # requests would quote the header in its error, and the key is in it.
-                raise _unsendable_header(self._where, self._key)
+                raise self.backend.unsendable()
         if options.get("params"):
             options["params"] = {n: _as_json_word(v) for n, v in options["params"].items() if v is not None}
         # The timeout of requests is one for each read of the socket. The body is read here, against one deadline.
@@ -275,11 +271,11 @@ class Api:
             finally:
                 response.close()
         except (requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError) as exc:
-            raise BackendUnavailable(f"{self._where} has not answered after {limit:g} s") from exc
+            raise self.backend.late(limit) from exc
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidJSONError) as exc:
             raise BackendRefused(f"{self.name}: {method} {address!r} can't be sent ({exc})") from exc
         except (requests.RequestException, urllib3.exceptions.HTTPError) as exc:
-            raise backend_error(None, self._where, detail=_reason_of(exc), key=self._key) from exc
+            raise self.backend.error(None, _reason_of(exc)) from exc
         except ValueError as exc:
             raise BackendRefused(f"{self.name}: {method} {address!r} can't be sent ({exc})") from exc
 
@@ -287,13 +283,10 @@ class Api:
         if 200 <= answer.status < 300:
             return
         own = self._meaning(answer.status, answer.text) if self._meaning else None
-        raise own or backend_error(
-            answer.status,
-            self._where,
-            detail=error_detail(answer.location or answer.text),
-            key=self._key,
-            retry_after=answer.headers.get("Retry-After"),
-        )
+        detail = error_detail(answer.location or answer.text)
+        if own is not None:
+            raise self.backend.explain(own, answer.status, detail)
+        raise self.backend.error(answer.status, detail, answer.headers.get("Retry-After"))
 
 
 def base_url(url: str, setting: str) -> str:
@@ -313,15 +306,17 @@ def base_url(url: str, setting: str) -> str:
     raise ConfigError(f"{setting}: {redact(url)!r} is no address", "write it as https://host[:port][/path]")
 
 
-def httpx_client(url: str, *, timeout: float, **options: Any) -> httpx.Client:
+def httpx_client(url: str, *, timeout: float, backend: Backend | None = None, **options: Any) -> httpx.Client:
     """Return an httpx client for an SDK that takes one.
 
     httpx limits the time of each read. Here `timeout` limits the whole answer, also if the server sends it byte by
-    byte, and 64 MiB limit its size. The body of a redirect names its target, since an SDK's errors quote bodies alone.
+    byte, and 64 MiB limit its size. An SDK's errors quote JSON bodies alone: that of a redirect names its target, and
+    that of an error page is the page's text.
 
     Args:
         url: Address that the SDK talks to.
         timeout: Seconds, unless the SDK gives a request another timeout.
+        backend: If given, a web page in place of an answer raises its error `unexpected`.
         options: httpx's own.
 
     Raises:
@@ -348,8 +343,14 @@ def httpx_client(url: str, *, timeout: float, **options: Any) -> httpx.Client:
                 raise httpx.ReadTimeout("the answer is too slow", request=request)
             if len(body) > MAX_ANSWER_BYTES:
                 raise httpx.ReadError(f"over {MAX_ANSWER_BYTES} bytes", request=request)
+        is_page = response.headers.get("Content-Type", "").startswith("text/html")
         if response.has_redirect_location:
             body[:] = json.dumps({"message": response.headers["Location"]}).encode()
+        elif is_page and response.is_error:
+            page = body[:_MAX_PAGE_BYTES].decode("utf-8", "replace")
+            body[:] = json.dumps({"message": page}).encode()
+        elif is_page and backend is not None:
+            raise backend.unexpected(body[:_MAX_PAGE_BYTES].decode("utf-8", "replace"))
         response._content = bytes(body)  # as httpx's own `read` does
 
     hooks = options.pop("event_hooks", {})
@@ -377,7 +378,7 @@ def backend_error(
     key: str = "",
     retry_after: str | float | None = None,
 ) -> ProviderError:
-    """Return the error to raise for the HTTP status of a failed call.
+    """Return the error to raise for the HTTP status of a failed call. `Backend.error` also names a setting.
 
     Args:
         status: HTTP status, None if there was no answer.
@@ -386,91 +387,20 @@ def backend_error(
         key: Variable that holds the backend's credentials.
         retry_after: Value of the header: seconds or a date (RFC 9110, 10.2.3).
 
-    >>> backend_error(404, "Mem0", detail="no such memory")
-    BackendNotFound("Mem0 answered 404: 'no such memory'", 'is this its address, or was it deleted there?')
+    >>> backend_error(404, "Mem0", detail="no such memory").message
+    "Mem0 answered 404: 'no such memory'"
     """
-    if status is None and "Illegal header value" in detail:
-        return _unsendable_header(backend, key)  # httpx quotes the header, and the key is in it
-    if status is None:
-        message = f" ({detail})" if detail else ""
-        return BackendUnavailable(f"{backend} can't be reached{message}", "is it running?")
-    message = f"{backend} answered {status}" + (f": {detail!r}" if detail else "")
-    if status in (401, 403):
-        return BackendAuthError(message, f"check {key}" if key else "check its credentials")
-    if status == 402:
-        return BackendAuthError(message, "the plan's limit is used up")
-    if status in TEMPORARY_STATUSES or status >= 500:
-        return BackendUnavailable(message, retry_after=retry_after_seconds(retry_after))
-    # A wrong address answers 404 to everything, so a write waits and is not dropped at once.
-    if status in (404, 410):
-        return BackendNotFound(message, "is this its address, or was it deleted there?")
-    # Redirects are not followed: the person must correct the address, and the write waits until then.
-    if 300 <= status < 400:
-        return BackendUnavailable(message, "the address has moved; set the one that it names")
-    return BackendRefused(message)
+    return Backend(backend, key=key).error(status, detail, retry_after)
 
 
 def unexpected_answer(backend: str, answer: object) -> BackendUnavailable:
-    """Return the error for an answer in another form than the API of `backend` has.
+    """Return the error for an answer in another form than the API of `backend` has. `Backend.unexpected` also names a
+    setting.
 
     >>> unexpected_answer("Mem0", "<html>").message
     "Mem0 answered something else than its API says: '<html>'"
     """
-    return BackendUnavailable(
-        f"{backend} answered something else than its API says: {clip(fold_space(str(answer)), 80)!r}",
-        "is this its address, and not that of a proxy or a login page?",
-    )
-
-
-def error_detail(body: str) -> str:
-    """Return the message in an error body as one short line: the usual JSON fields, else the text.
-
-    >>> error_detail('{"detail": [{"loc": ["body", "id"], "msg": "field required"}]}')
-    'body.id: field required'
-    """
-    try:
-        words = _message_in(json.loads(body))
-    except (ValueError, RecursionError):
-        words = body
-    return clip(
-        redact(fold_space(words[:_MAX_PARSED_CHARS])), MAX_DETAIL_CHARS
-    )  # half a key does not look like one
-
-
-def retry_after_seconds(retry_after: str | float | None) -> float | None:
-    """Return the seconds that a Retry-After header asks to wait, None if there is none or it can't be read.
-
-    >>> retry_after_seconds("120"), retry_after_seconds("soon"), retry_after_seconds("inf")
-    (120.0, None, None)
-    """
-    if retry_after is None:
-        return None
-    try:
-        seconds = float(retry_after)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
-    except ValueError:
-        pass
-    try:
-        at = parsedate_to_datetime(str(retry_after))
-    except (ValueError, OverflowError):
-        return None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    return max(0.0, (at - datetime.now(UTC)).total_seconds())
-
-
-def _message_in(data: Any) -> str:
-    """Return the message in decoded JSON, wherever an API of today puts it."""
-    if isinstance(data, Mapping):
-        if "loc" in data and "msg" in data and isinstance(data["loc"], list):
-            return f"{'.'.join(map(str, data['loc']))}: {data['msg']}"
-        for key in _DETAIL_KEYS:
-            if data.get(key):
-                return _message_in(data[key])
-        return json.dumps(data, ensure_ascii=False)
-    if isinstance(data, list):
-        return "; ".join(map(_message_in, data))
-    return str(data)
+    return Backend(backend).unexpected(answer)
 
 
 def _new_session(headers: Mapping[str, str]) -> requests.Session:
@@ -528,13 +458,6 @@ def _unusable_environment(reason: str) -> ConfigError:
     return ConfigError(
         f"no HTTP client can be made: {redact(fold_space(reason))}",
         f"correct ALL_PROXY, HTTP_PROXY, HTTPS_PROXY or {' or '.join(_BUNDLE_VARIABLES)} in the environment",
-    )
-
-
-def _unsendable_header(backend: str, key: str) -> BackendAuthError:
-    return BackendAuthError(
-        f"{backend} can't be asked: a header holds what none can",
-        f"look for line breaks and spaces in {key or 'its credentials'}",
     )
 
 

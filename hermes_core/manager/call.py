@@ -29,11 +29,13 @@ from hermes_core.errors import (
     HermesError,
     ProviderInvalid,
 )
+from hermes_core.kit.causes import foreign_remedy
 
 Value = TypeVar("Value")
 Status = Literal["ok", "late", "failed", "open", "skipped"]
 
 MAX_ERROR_CHARS = 500
+MAX_REMEDY_CHARS = 300
 # Characters of an error message that are redacted; the rest of a longer message is dropped unread.
 MAX_REDACTED_CHARS = 20_000
 
@@ -92,6 +94,8 @@ class CallResult(NamedTuple):
         trace: The redacted traceback, for the log.
         retry_after: Seconds that the backend asks callers to wait before the next call.
         in_doubt: True if the call still runs. Its final result is passed to the `on_late` of the call.
+        remedy: What the person can do about the cause of the error; "" if the cause is not known. The text `error` ends
+            with it, unless foreign code raised an error of its own.
     """
 
     status: Status
@@ -102,6 +106,12 @@ class CallResult(NamedTuple):
     trace: str = ""
     retry_after: float | None = None
     in_doubt: bool = False
+    remedy: str = ""
+
+    @property
+    def detail(self) -> str:
+        """The error without its remedy."""
+        return self.error.removesuffix(f"; {self.remedy}") if self.remedy else self.error
 
     @property
     def ok(self) -> bool:
@@ -152,6 +162,7 @@ def guarded_call(
         counts=not observer and _counts(hook, error),
         trace=_trace(error, redact),
         retry_after=error.retry_after if isinstance(error, BackendUnavailable) and not observer else None,
+        remedy=_remedy_of(error, redact) or str(redact(attempt(foreign_remedy, error)[0] or "")),
     )
 
 
@@ -187,15 +198,28 @@ def describe(error: BaseException, redact: Callable[[Any], Any]) -> str:
     Secrets are removed, because many SDKs quote a refused key in their error message.
     """
     text, broken = attempt(str, error)
+    remedy = _remedy_of(error, redact)
     if broken is not None:
-        text = "its message can't be shown"
+        text, remedy = "its message can't be shown", ""
+    elif remedy and isinstance(error, HermesError):
+        text = error.message
     if "SQLite objects created in a thread" in (text or ""):
         return WRONG_THREAD
     line = " ".join((text or "").split())
     if not isinstance(error, HermesError) or not line:
         line = f"{type(error).__name__}: {line}".rstrip(": ")
     # Redacted before it is cut short: half a key does not look like a key.
-    return str(redact(line[:MAX_REDACTED_CHARS]))[:MAX_ERROR_CHARS]
+    line = str(redact(line[:MAX_REDACTED_CHARS]))
+    if not remedy:
+        return line[:MAX_ERROR_CHARS]
+    # A long message loses its end, and not the remedy.
+    return f"{line[: MAX_ERROR_CHARS - len(remedy) - 2]}; {remedy}"
+
+
+def _remedy_of(error: BaseException, redact: Callable[[Any], Any]) -> str:
+    """Return the remedy of an error as one redacted line, "" if it has none."""
+    remedy = error.remedy if isinstance(error, HermesError) else ""
+    return str(redact(" ".join(str(remedy).split())))[:MAX_REMEDY_CHARS]
 
 
 def _trace(error: BaseException, redact: Callable[[Any], Any]) -> str:

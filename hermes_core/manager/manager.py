@@ -524,11 +524,13 @@ class MemoryManager:
         return value if handle.builtin else self._redact(value)
 
     def _health_of(self, handle: ProviderHandle) -> ProviderHealth:
+        health = self.writes.health(handle)
         return dataclasses.replace(
-            self.writes.health(handle),
+            health,
             breakers={kind: breaker.state for kind, breaker in handle.stats.breakers.items()},
             last_error=handle.stats.last_error,
             warnings=tuple(handle.warnings),
+            remedy=handle.stats.remedy_of(health.reason) if health.reason else "",
             **handle.stats.totals(),
         )
 

@@ -58,6 +58,7 @@ class RecallPart(NamedTuple):
         reason: The reason why the recall is not fresh, or the problem of the provider; "" if there is none.
         elapsed_ms: Milliseconds from the start of `Prefetch.ask` until this part was complete.
         status: The status of the call; see `CallResult`.
+        remedy: What the person can do about `reason`; "" if the cause is not known.
     """
 
     provider: str
@@ -67,6 +68,7 @@ class RecallPart(NamedTuple):
     reason: str = ""
     elapsed_ms: float = 0.0
     status: Status = "ok"
+    remedy: str = ""
 
     @property
     def outcome(self) -> str:
@@ -326,15 +328,18 @@ class Prefetch:
         state, problem = instance.condition()
         if result.ok:
             recall = cut_to_budget(result.value, query.budget)
-            return RecallPart(handle.name, recall, "fresh" if recall else "none", state, problem, elapsed)
+            origin: Origin = "fresh" if recall else "none"
+            remedy = handle.stats.remedy_of(problem) if problem else ""
+            return RecallPart(handle.name, recall, origin, state, problem, elapsed, remedy=remedy)
         reason = f"prefetch {result.status}: {result.error or problem}"
         warmed = self._of(handle.name, session).take(self._config.clock())
         recall = cut_to_budget(warmed, query.budget)
         # A call that was withdrawn from the queue says nothing about the state of the provider.
         in_line = result.status == "skipped" and not stopped()
         shown: State = "degraded" if state == "active" and not in_line else state
-        origin: Origin = "warmed" if recall else "none"
-        return RecallPart(handle.name, recall, origin, shown, reason, elapsed, result.status)
+        origin = "warmed" if recall else "none"
+        remedy = result.remedy or handle.stats.remedy_of(reason)
+        return RecallPart(handle.name, recall, origin, shown, reason, elapsed, result.status, remedy)
 
     def _keep(self, warmed: WarmedRecall, result: CallResult) -> None:
         if result.ok and result.value:

@@ -150,7 +150,10 @@ class ProviderInstance:
             return PendingCall.ended(hook, ABSENT)
         if self.phase != "ready" and hook not in HOOKS_BEFORE_READY:
             self.start_again()
-            return PendingCall.ended(hook, CallResult("skipped", error=self.condition()[1]))
+            reason = self.condition()[1]
+            return PendingCall.ended(
+                hook, CallResult("skipped", error=reason, remedy=self.stats.remedy_of(reason))
+            )
         caller = partial(getattr(self.plugins.hook, hook), **arguments)
         if self._handle.builtin:
             result = self._run(hook, caller)

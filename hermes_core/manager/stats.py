@@ -78,6 +78,7 @@ class ProviderHealth:
         dead_letters: Number of dead letters of the provider.
         last_success: Time of the last successful call, in seconds since the epoch.
         warnings: Faults that don't stop the provider, such as a tool with a reserved name.
+        remedy: What the person can do about `reason`; "" if the cause is not known.
     """
 
     name: str
@@ -94,6 +95,7 @@ class ProviderHealth:
     failed: int = 0
     warnings: tuple[str, ...] = ()
     hooks: Mapping[str, HookHealth] = field(default_factory=dict)
+    remedy: str = ""
 
     @property
     def only_dead_letters(self) -> bool:
@@ -173,6 +175,8 @@ class ProviderStats:
             "write": Breaker(config.clock),
         }
         self.last_error = ""
+        # Error and remedy of the last failure of each hook.
+        self._remedies: dict[str, tuple[str, str]] = {}
         self._config = config
         # Every worker of every instance records here.
         self._lock = threading.Lock()
@@ -197,6 +201,12 @@ class ProviderStats:
                 "last_success": max(successes, default=None),
                 "hooks": {name: counter.health() for name, counter in self._counters.items()},
             }
+
+    def remedy_of(self, reason: str) -> str:
+        """Return the remedy of the newest failure that `reason` reports, "" if it has none."""
+        with self._lock:
+            failures = [*self._remedies.values()][::-1]
+        return next((remedy for error, remedy in failures if error in reason and remedy), "")
 
     @property
     def recall_failing(self) -> bool:
@@ -280,6 +290,8 @@ class ProviderStats:
             counter.late += result.status == "late"
             counter.failed += result.status == "failed"
             self.last_error = f"{hook}: {result.error}"
+            self._remedies.pop(hook, None)
+            self._remedies[hook] = result.error, result.remedy
         log.warning(
             "%s: %s %s: %s", self.name, hook, result.status, result.error, extra={"event": "provider.call"}
         )

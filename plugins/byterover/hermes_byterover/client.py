@@ -25,6 +25,7 @@ from hermes_core.kit import (
     fold_space,
     storable,
 )
+from hermes_core.kit.http import Backend
 from hermes_core.kit.process import ProgramResult, child_environment, find_program, run
 
 INSTALL = "npm install -g byterover-cli (3.14 or later; it needs Node 20)"
@@ -47,10 +48,16 @@ UNDER_WAY = frozenset({"thinking", "toolCall", "toolResult", "response"})
 _ELSEWHERE = ("~/.brv-cli/bin/brv", "~/.npm-global/bin/brv", "/usr/local/bin/brv")
 _HANDED_ON = ("BRV_*_URL", "BRV_*_PORT", "NODE_EXTRA_CA_CERTS", "VOLTA_HOME", "ASDF_*", "MISE_*")
 _OF_THE_PERSON = ("BRV_DATA_DIR", "XDG_*_HOME")
+_NO_MODEL = re.compile(r"no provider connected", re.IGNORECASE)
 _CREDENTIALS = re.compile(
-    r"no provider connected|api.?key|unauthori[sz]ed|forbidden|authenticat|oauth token|credits|\b40[13]\b",
+    r"api.?key|unauthori[sz]ed|forbidden|authenticat|oauth token|credits|\b40[13]\b",
     re.IGNORECASE,
 )
+_STATUSES = (
+    (402, re.compile("credits", re.IGNORECASE)),
+    (403, re.compile("forbidden|403", re.IGNORECASE)),
+)
+_MODEL_OF_BRV = Backend("the program brv", setting="model_base_url", key="BRV_MODEL_API_KEY")
 _OUR_FAULT = re.compile(r" is required\.|file validation failed", re.IGNORECASE)
 
 
@@ -148,7 +155,8 @@ class Brv:
         try:
             self.ask(folder, "login", "--api-key", key, timeout=timeout)
         except BackendUnavailable as exc:
-            raise BackendAuthError(f"brv login failed: {exc.message}", "check BRV_API_KEY") from exc
+            refused = BackendAuthError(f"brv login failed: {exc.message}")
+            raise Backend("ByteRover", key="BRV_API_KEY").explain(refused, 401) from exc
 
     def pending(self, folder: Path, timeout: float) -> int:
         """Return the number of changes that wait for the person's review."""
@@ -231,11 +239,14 @@ def failure(command: str, message: str) -> Exception:
     said = f"brv {command}: {clip(fold_space(message), 300)}"
     if message.startswith("Log entry not found"):
         return BackendNotFound(said)
-    if _CREDENTIALS.search(message):
+    if _NO_MODEL.search(message):
         return BackendAuthError(said, CONNECT)
+    if found := _CREDENTIALS.search(message):
+        status = next((code for code, words in _STATUSES if words.search(found[0])), 401)
+        return _MODEL_OF_BRV.explain(BackendAuthError(said), status, "")
     if _OUR_FAULT.search(message):
         return BackendRefused(said)
-    return BackendUnavailable(said)
+    return _MODEL_OF_BRV.explain(BackendUnavailable(said), 500, message)
 
 
 def _data(command: str, ended: ProgramResult, kind: type) -> Any:

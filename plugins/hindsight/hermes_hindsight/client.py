@@ -13,8 +13,9 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from hermes_core import HermesError
-from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, storable
-from hermes_core.kit.http import backend_error, base_url, error_detail, unexpected_answer
+from hermes_core.kit import BackendNotFound, BackendRefused, storable
+from hermes_core.kit.http import Backend, base_url, error_detail
+from hermes_hindsight.settings import KEY
 
 Answer = TypeVar("Answer")
 
@@ -47,7 +48,7 @@ class Client:
         from hindsight_client import Hindsight
 
         self.url = base_url(url, "'api_url'")
-        self._name = f"Hindsight at {self.url!r}"
+        self.backend = Backend("Hindsight", self.url, "api_url", KEY, bool(api_key))
         self.timeout = min(timeout, MAX_CALL_S)
         self._unreachable = unreachable
         self._in_order: bool | None = None
@@ -212,17 +213,17 @@ class Client:
             async with asyncio.timeout(limit):
                 answered = await answer
         except TimeoutError as exc:
-            raise BackendUnavailable(f"{self._name} has not answered after {limit:g} s") from exc
+            raise self.backend.late(limit) from exc
         except (OpenApiException, aiohttp.ClientError, OSError) as exc:
-            error = translate_error(exc, self.url)
+            error = translate_error(exc, self.backend)
             if isinstance(exc, aiohttp.ClientConnectionError):
                 self._unreachable()
             raise error from exc
         except (ValueError, TypeError, AttributeError, LookupError) as exc:
             # json and pydantic, inside the SDK, on a body that is not what was promised.
-            raise unexpected_answer(self._name, exc) from exc
+            raise self.backend.unexpected(exc) from exc
         if answered is None:
-            raise unexpected_answer(self._name, None)
+            raise self.backend.unexpected(None)
         return answered
 
     def _refuse_redirect(self) -> None:
@@ -239,37 +240,31 @@ class Client:
     async def _moved(self, session: object, context: object, request: Any) -> None:  # noqa: ARG002  aiohttp's form
         answer = request.response
         answer.close()
-        raise backend_error(
-            answer.status, self._name, detail=error_detail(answer.headers.get("Location", ""))
-        )
+        raise self.backend.error(answer.status, error_detail(answer.headers.get("Location", "")))
 
 
-def translate_error(error: Exception, url: str) -> HermesError:
-    """Return an error of the SDK, or of the HTTP client below it, as the host's error."""
+def translate_error(error: Exception, backend: Backend | str) -> HermesError:
+    """Return an error of the SDK, or of the HTTP client below it, as the host's error; `backend` may be an address."""
     import aiohttp
     from aiohttp.http_exceptions import HttpProcessingError
     from hindsight_client_api.exceptions import ApiException
 
-    name, key = f"Hindsight at {url!r}", "HINDSIGHT_API_KEY"
+    if isinstance(backend, str):
+        backend = Backend("Hindsight", backend, "api_url", KEY)
     headers = getattr(error, "headers", None) or {}
     if isinstance(error, ApiException) and error.status:
-        return backend_error(
-            error.status,
-            name,
-            detail=error_detail(error.body or ""),
-            key=key,
-            retry_after=headers.get("Retry-After"),
-        )
+        return backend.error(error.status, error_detail(error.body or ""), headers.get("Retry-After"))
     if isinstance(error, aiohttp.ClientResponseError) and isinstance(error.__cause__, HttpProcessingError):
         # What can't be read as HTTP has the status 400 there, and the server refused nothing.
-        return unexpected_answer(name, error.__cause__)
+        said = str(error.__cause__)
+        return backend.unexpected(said)
     if isinstance(error, aiohttp.ClientResponseError) and error.status:
-        return backend_error(error.status, name, key=key, retry_after=headers.get("Retry-After"))
+        return backend.error(error.status, "", headers.get("Retry-After"))
     if isinstance(error, aiohttp.InvalidURL):
-        return BackendRefused(f"{name}: {error} is no address", "correct api_url")
+        return BackendRefused(f"{backend.name}: {error} is no address", "correct api_url")
     if isinstance(error, aiohttp.ClientError | OSError):
-        return backend_error(None, name, detail=str(error) or type(error).__name__)
-    return unexpected_answer(name, error)
+        return backend.error(None, str(error) or type(error).__name__)
+    return backend.unexpected(error)
 
 
 def _segment(name: str) -> str:

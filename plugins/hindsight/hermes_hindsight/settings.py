@@ -10,6 +10,7 @@ from typing import Any
 from hermes_core import Field, Session
 from hermes_core.kit import ConfigError, Settings, key_of, person_name, profile_name
 
+KEY = "HINDSIGHT_API_KEY"
 NAME = "hindsight"
 CLOUD = "https://api.hindsight.vectorize.io"
 OWN_SERVER = "http://localhost:8888"
@@ -38,7 +39,7 @@ SETTINGS = (
     ),
     Field(
         "api_key",
-        env="HINDSIGHT_API_KEY",
+        env=KEY,
         secret=True,
         required=True,
         when={"mode": "cloud"},

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hermes_core import Session
 from hermes_core.contract.values import Check
 from hermes_core.errors import BackendRefused, BackendUnavailable
-from hermes_honcho.client import Client, Line
+from hermes_honcho.client import Client, Line, status_of
 
 PEER = "hermes-check"
 """A peer that nobody observes: no image of a person is touched."""
@@ -35,7 +35,7 @@ def _messages(client: Client, first: str, word: str, session: Session) -> Check:
     try:
         found = client.search(word, 5, seen_by=PEER)
     except (BackendRefused, BackendUnavailable) as exc:
-        return _without_embeddings(what, exc)
+        return _failed(client, what, exc)
     return Check(what, any(word in one.text for one in found), client.place)
 
 
@@ -48,10 +48,14 @@ def _conclusions(client: Client, second: str, word: str) -> Check:
         found = client.conclusions(PEER, PEER, word, 5)
         gone = [client.drop(PEER, PEER, one.id) for one in made]
     except (BackendRefused, BackendUnavailable) as exc:
-        return _without_embeddings(what, exc)
+        return _failed(client, what, exc)
     recalled = word in known.representation and {one.id for one in made} <= {one.id for one in found}
     return Check(what, bool(made) and recalled and all(gone), client.place)
 
 
-def _without_embeddings(what: str, exc: BackendRefused | BackendUnavailable) -> Check:
-    return Check(what, False, exc.message, "this needs an embedding model: see the server's settings")
+def _failed(client: Client, what: str, exc: BackendRefused | BackendUnavailable) -> Check:
+    """Return the failed check. Honcho without its embedding model answers 422 or 500, and names no model."""
+    remedy = exc.remedy
+    if status_of(exc) in (422, 500):
+        remedy = f"this needs an embedding model: {client.backend.remedy('model')}"
+    return Check(what, False, exc.message, remedy)

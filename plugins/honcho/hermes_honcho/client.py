@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hermes_core.errors import ProviderError
 from hermes_core.kit import (
     BackendNotFound,
     BackendRefused,
@@ -23,7 +24,7 @@ from hermes_core.kit import (
     query_text,
     storable,
 )
-from hermes_core.kit.http import backend_error, error_detail, httpx_client, unexpected_answer
+from hermes_core.kit.http import Backend, error_detail, httpx_client, is_absent
 from hermes_honcho.settings import KEY
 
 if TYPE_CHECKING:
@@ -58,6 +59,19 @@ _BREAKS = ("\n\n", ". ", " ")
 
 Peers = Mapping[str, tuple[bool, bool]]
 """Peers of a session by name: whether others observe it, and whether it observes others."""
+
+
+class NothingYet:
+    """A block that is left without an error if Honcho names a thing that is missing: nothing was stored there yet.
+
+    It names a session or a peer in several ways. A wrong address answers 404 too, and names nothing.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return error is not None and is_absent(error) and "not found" in str(error).lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +136,12 @@ class Client:
     def __init__(self, url: str, key: str | None, workspace: str, timeout: float, hurry: float) -> None:
         import honcho
 
-        self.place = f"Honcho at {url!r}"
+        self.backend = Backend("Honcho", url, "baseUrl", KEY, bool(key))
+        self.place = self.backend.place
         self.workspace = workspace
         # The SDK follows no redirect.
-        self._http = httpx_client(url, timeout=timeout, event_hooks={"response": [_close_after_fault]})
+        hooks = {"response": [_close_after_fault]}
+        self._http = httpx_client(url, timeout=timeout, backend=self.backend, event_hooks=hooks)
         self._ensured: set[str] = set()
 
         def connect(seconds: float) -> honcho.Honcho:
@@ -314,7 +330,8 @@ class Client:
         words = _query(query)
         if not words:
             return []
-        with self._sdk_errors():
+        found: Sequence[Any] = ()
+        with NothingYet(), self._sdk_errors():
             peer, most = self._peer(seen_by), min(limit, MAX_PAGE_SIZE)
             pages = peer.sessions(size=MAX_PAGE_SIZE, reverse=True)
             names = [one.id for one in islice(pages, MAX_SEARCHED_SESSIONS)]
@@ -344,12 +361,9 @@ class Client:
         """
         if not session:
             return self.view(observer, observed, query, near=near, most=most, hurry=hurry)
-        try:
+        with NothingYet():
             return self._context(session, observer, observed, query, near, most, tokens, hurry)
-        except BackendNotFound as exc:
-            if f"Peer {observed} not found" in str(exc):
-                return View()
-            raise  # a wrong address answers 404 to everything
+        return View()
 
     def _context(
         self,
@@ -400,8 +414,10 @@ class Client:
                     target=observed if observed != observer else None, max_conclusions=most, **fitting
                 )
                 return View(told.representation or "", tuple(told.peer_card or ()))
-        except BackendNotFound:
-            return View()
+        except BackendNotFound as exc:
+            if is_absent(exc):
+                return View()
+            raise
 
     def ask(
         self,
@@ -414,7 +430,7 @@ class Client:
         timeout: float | None = None,
     ) -> str:
         """Return the answer of Honcho's reasoning about a peer, "" if it has none."""
-        with self._sdk_errors():
+        with NothingYet(), self._sdk_errors():
             answer = self._peer(observer).chat(
                 _without_special_tokens(_text(question)),
                 target=observed if observed != observer else None,
@@ -423,11 +439,13 @@ class Client:
                 timeout=timeout,
             )
             return str(answer or "").strip()
+        return ""
 
     def card(self, observer: str, observed: str) -> list[str]:
         """Return the card that `observer` has of `observed`."""
-        with self._sdk_errors():
+        with NothingYet(), self._sdk_errors():
             return list(self._peer(observer).get_card(observed if observed != observer else None) or ())
+        return []
 
     def set_card(self, observer: str, observed: str, card: Sequence[str]) -> list[str]:
         """Write the card anew; none of it is left when `card` is empty."""
@@ -458,12 +476,13 @@ class Client:
         self, observer: str, observed: str, query: str = "", limit: int = 50, *, session: str = ""
     ) -> list[Entry]:
         """Return conclusions that fit the query, without one the newest."""
-        with self._sdk_errors():
+        with NothingYet(), self._sdk_errors():
             view, words = self._view(observer, observed), _query(query)
             if words:
                 return [_concluded(one) for one in view.query(words, min(limit, MAX_PAGE_SIZE))]
             pages = view.list(size=min(limit, MAX_PAGE_SIZE), session=session or None)
             return [_concluded(one) for one in islice(pages, limit)]
+        return []
 
     def retract(self, observer: str, observed: str, text: str, *, whole: bool = True) -> None:
         """Delete the conclusions that say just this; with a part of the text, the one that holds it if there is but one."""
@@ -546,23 +565,18 @@ class Client:
                 # Somebody deleted it: it is made again by the next call that needs it.
                 self._ensured.clear()
             said = "" if exc.message == f"HTTP {exc.status}" else exc.message
-            raise backend_error(
-                exc.status,
-                self.place,
-                detail=error_detail(json.dumps(said)),
-                key=KEY,
-                retry_after=getattr(exc, "retry_after", None),
-            ) from exc
+            wait = getattr(exc, "retry_after", None)
+            error = self.backend.error(exc.status, error_detail(json.dumps(said)), wait)
+            raise error from exc
         except (sdk.HonchoError, httpx.HTTPError) as exc:
-            if isinstance(exc.__cause__, ValueError):  # a page where JSON should be
-                raise unexpected_answer(self.place, exc) from exc
-            raise backend_error(None, self.place, detail=error_detail(str(exc))) from exc
+            if isinstance(exc.__cause__, ProviderError):  # of our HTTP client
+                raise exc.__cause__ from None
+            if isinstance(exc.__cause__, ValueError):  # no JSON
+                raise self.backend.unexpected(exc) from exc
+            raise self.backend.error(None, error_detail(str(exc))) from exc
         except (ValueError, LookupError, TypeError, AttributeError) as exc:
             # The SDK trusts the form of an answer: what is none shows as one of these.
-            raise BackendUnavailable(
-                f"{self.place} answered what its SDK can't read: {type(exc).__name__}",
-                "is this its address, and a server of version 3?",
-            ) from exc
+            raise self.backend.unexpected(f"what its SDK can't read ({type(exc).__name__})") from exc
 
 
 def _text(text: str) -> str:

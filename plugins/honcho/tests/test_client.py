@@ -531,6 +531,45 @@ ERRORS: dict[str, type[Exception]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "detail",
+    [
+        "Peer user not found in workspace w",
+        "Peer not found",
+        "Peer or session not found",
+        "Session not found",
+        "Session talk not found in workspace w",
+        "Workspace w not found",
+        "Collection not found",
+        "Resource not found",
+    ],
+)
+def test_what_is_not_there_yet_is_empty_however_honcho_names_it(detail: str) -> None:
+    with HonchoServer() as server:
+        client = connect(server)
+        for method in ("GET", "POST", "PUT"):
+            server.route(method, "/v3/*", lambda request: (404, {"detail": detail}))
+        assert not client.context("talk", "hermes", "user", "tea")
+        assert not client.view("hermes", "user", "tea")
+        assert client.ask("hermes", "user", "Which tea?", "low") == ""
+        assert client.card("hermes", "user") == []
+        assert client.search("tea", 5, seen_by="user") == []
+        assert client.conclusions("hermes", "user", "tea") == []
+        assert client.conclusions("hermes", "user") == []
+        client.close()
+
+
+def test_a_wrong_address_is_no_empty_honcho() -> None:
+    with HonchoServer() as server:
+        client = connect(server)
+        for method in ("GET", "POST"):
+            server.route(method, "/v3/*", lambda request: (404, {"detail": "Not Found"}))
+        for call in (CALLS["context"], CALLS["view"], CALLS["ask"], CALLS["card"], CALLS["search"]):
+            with pytest.raises(BackendNotFound, match="is this its address"):
+                call(client)
+        client.close()
+
+
 def test_every_error_of_the_sdk_has_one_of_ours(client: Client) -> None:
     known = {
         name for name, cls in vars(sdk).items() if inspect.isclass(cls) and issubclass(cls, sdk.HonchoError)

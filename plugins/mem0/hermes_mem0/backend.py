@@ -10,18 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from hermes_core import HermesError
+from msgspec.structs import replace
+
+from hermes_core.errors import ProviderError
 from hermes_core.kit import (
     BackendAuthError,
     BackendNotFound,
     BackendRefused,
-    BackendUnavailable,
     Settings,
     clip,
     fold_space,
     import_with,
 )
-from hermes_core.kit.http import MAX_DETAIL_CHARS, backend_error, error_detail, unexpected_answer
+from hermes_core.kit.http import MAX_DETAIL_CHARS, error_detail
+from hermes_core.kit.http import Backend as Named
+
+MEM0 = Named("Mem0")
 
 ID = "hermes_id"
 """Metadata key of the turn, delegation or entry that a memory comes from: what a second delivery is known by."""
@@ -41,7 +45,7 @@ MAX_LISTED = 50_000
 WRITE_TIMEOUT_S = 50.0
 """Seconds for a write: a server of one's own asks its language model before it answers. Below the hook's 60."""
 
-_MEANS: dict[str, type[HermesError]] = {
+_MEANS: dict[str, type[ProviderError]] = {
     "AuthenticationError": BackendAuthError,
     "MemoryNotFoundError": BackendNotFound,
     "ValidationError": BackendRefused,
@@ -156,18 +160,18 @@ def whole_list(found: list[Note]) -> tuple[list[Note], str]:
     return found, ""
 
 
-def notes(answer: Any) -> list[Note]:
-    """Return the memories of an answer: a list, or the list under "results"."""
+def notes(answer: Any, asked: Named = MEM0) -> list[Note]:
+    """Return the memories of an answer of `asked`: a list, or the list under "results"."""
     found = answer.get("results") if isinstance(answer, Mapping) else answer
     if not isinstance(found, list):
-        raise unexpected_answer("Mem0", answer)
-    return [note(one) for one in found]
+        raise asked.unexpected(answer)
+    return [note(one, asked) for one in found]
 
 
-def note(item: Any) -> Note:
+def note(item: Any, asked: Named = MEM0) -> Note:
     """Return one memory, which all three backends write in one form."""
     if not isinstance(item, Mapping) or not item.get("id"):
-        raise unexpected_answer("Mem0", item)
+        raise asked.unexpected(item)
     about = item.get("metadata")
     about = about if isinstance(about, Mapping) else {}
     score = item.get("score")
@@ -206,39 +210,51 @@ def above(floor: float, found: Sequence[Note]) -> list[Note]:
     return [one for one in found if one.text and (one.score is None or one.score >= floor)]
 
 
-def translate_error(error: BaseException, backend: str, key: str = "") -> HermesError:
+def translate_error(error: BaseException, backend: Named | str, model: Named | None = None) -> ProviderError:
     """Return an error of the SDK, or of a library below it, as the host's error.
 
     The HTTP status behind it decides, else its class. Mem0 hides the answer of the service behind errors of its
     own, and in some places behind a ValueError.
+
+    Args:
+        backend: The service, or the store of the process; its name is enough.
+        model: The settings of the models that this process asks itself; None if the service asks them.
     """
+    backend = Named(backend) if isinstance(backend, str) else backend
     said = clip(fold_space(str(error)), MAX_DETAIL_CHARS)
     link: BaseException | None = error
     while link is not None:
         answer = getattr(link, "response", None)
         status = getattr(link if answer is None else answer, "status_code", None)
+        asked = _asked(link, backend, model)
         if isinstance(status, int) and status > 0:
             said = said if answer is None else error_detail(answer.text)
             wish = None if answer is None else answer.headers.get("Retry-After")
-            return backend_error(status, _asked(link, backend), detail=said, key=key, retry_after=wish)
+            return asked.error(status, said, wish)
         if _address(link):
-            return backend_error(None, _asked(link, backend), detail=said)
+            return asked.error(None, str(link.__cause__ or said))
         link = link.__cause__ or link.__context__
-    if (
-        isinstance(error, json.JSONDecodeError) or "org_id and project_id" in said
-    ):  # no answer to the key, but JSON
-        return unexpected_answer(backend, said)
+    if isinstance(error, json.JSONDecodeError):
+        return (model or backend).unexpected(said)
+    if "org_id and project_id" in said:  # no answer to the key, but JSON
+        return backend.unexpected(said)
+    names = [one.__name__ for one in type(error).__mro__]
+    if model is not None and ("LLMError" in names or "EmbeddingError" in names):
+        return model.unexpected(said)
     if isinstance(error, ValueError) and "not found" in said:
         return BackendNotFound(said)
-    names = [one.__name__ for one in type(error).__mro__]
-    meant = next((_MEANS[name] for name in names if name in _MEANS), BackendUnavailable)
-    return meant(f"{backend}: {said}")
+    meant = next((_MEANS[name] for name in names if name in _MEANS), None)
+    if meant is None:
+        return backend.error(None, said)
+    return backend.explain(meant(f"{backend.place}: {said}"), 400, said)
 
 
-def _asked(error: BaseException, backend: str) -> str:
-    """Return the service that was asked: `backend`, or a model's server that it asked in turn."""
+def _asked(error: BaseException, backend: Named, model: Named | None) -> Named:
+    """Return the service that was asked: `backend`, or a model's server that was asked in turn."""
     address = _address(error)
-    return backend if address in backend else f"the model server at {address!r}"
+    if address in backend.url:
+        return backend
+    return replace(model or backend, name="the model server", url=address, is_model=True)
 
 
 def _address(error: BaseException) -> str:

@@ -13,7 +13,8 @@ from hermes_core.kit import (
     BackendUnavailable,
     Settings,
 )
-from hermes_core.kit.http import Api, backend_error, base_url, httpx_client, unexpected_answer
+from hermes_core.kit.http import Api, base_url, httpx_client
+from hermes_core.kit.http import Backend as Named
 from hermes_mem0.backend import (
     ID,
     MAX_LISTED,
@@ -57,8 +58,11 @@ class Platform:
         self.place = base_url(options.api_url, "'api_url'")
         self._agent = options.agent_id
         self._sdk = sdk(options, home)
+        self._backend = Named("Mem0", self.place, "api_url", KEY, bool(options.api_key))
         patience = {"request": [_extend_write_timeout]}
-        self._http = httpx_client(self.place, timeout=options.timeout, event_hooks=patience)
+        self._http = httpx_client(
+            self.place, timeout=options.timeout, backend=self._backend, event_hooks=patience
+        )
         with ExitStack() as opened, self._sdk_errors():
             opened.callback(self._http.close)
             self._mem0 = self._sdk.MemoryClient(api_key=options.api_key, host=self.place, client=self._http)
@@ -78,7 +82,7 @@ class Platform:
         filters = {"user_id": user}
         with self._sdk_errors():
             found = self._mem0.search(query, filters=filters, top_k=limit, threshold=floor, rerank=rerank)
-        return above(floor, notes(found))
+        return above(floor, notes(found, self._backend))
 
     def listed(self, user: str, limit: int) -> list[Note]:
         return self._pages({"user_id": user}, limit)
@@ -88,14 +92,14 @@ class Platform:
         with self._sdk_errors():
             answer = self._mem0.get_all(filters={"user_id": user}, page=number, page_size=100)
         more = not isinstance(answer, list) and answer.get("next")
-        return notes(answer), str(number + 1) if more else ""
+        return notes(answer, self._backend), str(number + 1) if more else ""
 
     def stored(self, user: str, key: str, text: str) -> list[Note]:  # noqa: ARG002  for those who must search
         return self._pages({"AND": [{"user_id": user}, {"metadata": {ID: key}}]}, MAX_MEMORIES)
 
     def get(self, memory_id: str) -> Note:
         with self._sdk_errors():
-            return note(self._mem0.get(known_id(memory_id)))
+            return note(self._mem0.get(known_id(memory_id)), self._backend)
 
     def update(self, memory_id: str, text: str) -> None:
         with self._sdk_errors():
@@ -129,7 +133,7 @@ class Platform:
         while len(found) < limit:
             with self._sdk_errors():
                 answer = self._mem0.get_all(filters=dict(filters), page=page, page_size=min(limit, 100))
-            here = notes(answer)
+            here = notes(answer, self._backend)
             found += here
             if not here or isinstance(answer, list) or not answer.get("next"):
                 break
@@ -144,9 +148,9 @@ class Platform:
         try:
             yield
         except (self._sdk.exceptions.MemoryError, httpx.HTTPError, ValueError) as exc:
-            raise translate_error(exc, f"Mem0 at {self.place!r}", KEY) from exc
+            raise translate_error(exc, self._backend) from exc
         except (AttributeError, TypeError, LookupError) as exc:  # the SDK trusts the form of an answer
-            raise unexpected_answer(f"Mem0 at {self.place!r}", exc) from exc
+            raise self._backend.unexpected(exc) from exc
 
 
 class Server:
@@ -156,7 +160,9 @@ class Server:
         self.place = url
         self._agent = agent
         headers = {"X-API-Key": key} if key else {}
-        self._api = Api(url, name="the Mem0 server", key=KEY, headers=headers, timeout=timeout)
+        self._api = Api(
+            url, name="the Mem0 server", key=KEY, setting="host", headers=headers, timeout=timeout
+        )
         with ExitStack() as opened:
             opened.callback(self._api.close)
             self._say_hello()
@@ -173,14 +179,19 @@ class Server:
             "metadata": dict(metadata),
             "infer": infer,
         }
-        return [one.id for one in notes(self._api.post("/memories", body, timeout=WRITE_TIMEOUT_S))]
+        return [
+            one.id
+            for one in notes(self._api.post("/memories", body, timeout=WRITE_TIMEOUT_S), self._api.backend)
+        ]
 
     def search(self, query: str, user: str, limit: int, floor: float, *, rerank: bool = False) -> list[Note]:  # noqa: ARG002  the cloud's
         body = {"query": query, "filters": {"user_id": user}, "top_k": limit}
-        return above(floor, notes(self._api.post("/search", body)))[:limit]
+        return above(floor, notes(self._api.post("/search", body), self._api.backend))[:limit]
 
     def listed(self, user: str, limit: int) -> list[Note]:
-        return notes(self._api.get("/memories", params={"user_id": user, "top_k": limit}))[:limit]
+        return notes(self._api.get("/memories", params={"user_id": user, "top_k": limit}), self._api.backend)[
+            :limit
+        ]
 
     def page(self, user: str, cursor: str) -> tuple[list[Note], str]:  # noqa: ARG002  there is one page
         return whole_list(self.listed(user, MAX_LISTED))
@@ -190,14 +201,14 @@ class Server:
         if not text.strip():
             return [one for one in self.listed(user, MAX_LISTED) if one.key == key]
         body = {"query": text, "filters": {"user_id": user, ID: key}, "top_k": 50}
-        return [one for one in notes(self._api.post("/search", body)) if one.key == key]
+        return [one for one in notes(self._api.post("/search", body), self._api.backend) if one.key == key]
 
     def get(self, memory_id: str) -> Note:
         """Read one; the server answers null for one that is not there."""
         found = self._api.get(f"/memories/{known_id(memory_id)}")
         if found is None:
-            raise backend_error(404, "the Mem0 server", detail="no such memory")
-        return note(found)
+            raise self._api.backend.error(404, "no such memory")
+        return note(found, self._api.backend)
 
     def _say_hello(self) -> None:
         try:
@@ -205,7 +216,7 @@ class Server:
         except BackendNotFound as exc:
             raise BackendRefused(
                 f"there is no Mem0 server at {self.place!r}: {exc.message}",
-                "set host to its address; Mem0's cloud is mode platform",
+                f"set host to its address, in place of {self.place!r}; Mem0's cloud is mode platform",
             ) from exc
 
     def update(self, memory_id: str, text: str) -> None:

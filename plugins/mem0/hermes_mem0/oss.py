@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, Settings
-from hermes_core.kit.http import unexpected_answer
+from hermes_core.kit.http import Backend as Named
 from hermes_mem0.backend import (
     ID,
     MAX_LISTED,
@@ -74,6 +74,18 @@ class InProcess:
         config = configuration(options, home)
         store = config["vector_store"]
         self.place = place_of(store)
+        self._store = Named(f"the store {self.place!r}", setting="vector_path")
+        if _SERVED & store["config"].keys():
+            setting = "database_url" if options.vector_store == "pgvector" else "vector_url"
+            self._store = Named("the vector store", self.place, setting)
+        has_key = bool(options.llm_key or options.embedder_key)
+        self._models = Named(
+            "the embedder or the language model",
+            setting="llm_url or embedder_url",
+            key=MODEL_KEY,
+            has_key=has_key,
+            is_model=True,
+        )
         with self._sdk_errors(), ExitStack() as opened:
             dims = self._dimensions(config, home)
             if store["provider"] != "chroma":
@@ -103,30 +115,30 @@ class InProcess:
             answer = self._mem0.add(
                 list(messages), user_id=user, agent_id=self._agent, metadata=dict(metadata), infer=infer
             )
-        return [one.id for one in notes(answer)]
+        return [one.id for one in notes(answer, self._store)]
 
     def search(self, query: str, user: str, limit: int, floor: float, *, rerank: bool = False) -> list[Note]:  # noqa: ARG002  the cloud's
         with self._sdk_errors():
             found = self._mem0.search(query, filters={"user_id": user}, top_k=limit, threshold=floor)
-        return above(floor, notes(found))
+        return above(floor, notes(found, self._store))
 
     def listed(self, user: str, limit: int) -> list[Note]:
         with self._sdk_errors():
-            return notes(self._mem0.get_all(filters={"user_id": user}, top_k=limit))
+            return notes(self._mem0.get_all(filters={"user_id": user}, top_k=limit), self._store)
 
     def page(self, user: str, cursor: str) -> tuple[list[Note], str]:  # noqa: ARG002  there is one page
         return whole_list(self.listed(user, MAX_LISTED))
 
     def stored(self, user: str, key: str, text: str) -> list[Note]:  # noqa: ARG002  for those who must search
         with self._sdk_errors():
-            return notes(self._mem0.get_all(filters={"user_id": user, ID: key}, top_k=50))
+            return notes(self._mem0.get_all(filters={"user_id": user, ID: key}, top_k=50), self._store)
 
     def get(self, memory_id: str) -> Note:
         with self._sdk_errors():
             found = self._mem0.get(memory_id)
         if found is None:
             raise BackendNotFound(f"there is no memory {memory_id!r}")
-        return note(found)
+        return note(found, self._store)
 
     def update(self, memory_id: str, text: str) -> None:
         with self._sdk_errors():
@@ -234,23 +246,23 @@ class InProcess:
             yield
         except RuntimeError as exc:
             if "already accessed by another instance" not in str(exc):
-                raise translate_error(exc, self.place, MODEL_KEY) from exc
+                raise translate_error(exc, self._store, self._models) from exc
             raise BackendUnavailable(
                 f"{self.place!r} is open in another process",
                 "end that one, or run a Qdrant server and set vector_url",
             ) from exc
         except (json.JSONDecodeError, AttributeError, TypeError, LookupError) as exc:
             # The SDKs trust the form of an answer: a page where JSON should be has no `data`.
-            raise unexpected_answer("the embedder or the language model", exc) from exc
+            raise self._models.unexpected(exc) from exc
         except ValueError as exc:
             if "dim" not in str(exc):
-                raise translate_error(exc, self.place, MODEL_KEY) from exc
+                raise translate_error(exc, self._store, self._models) from exc
             raise BackendRefused(
                 f"the embedder makes vectors that the collection in {self.place!r} can't take: {exc}",
                 OTHER_EMBEDDER,
             ) from exc
         except _errors(self._sdk) as exc:
-            raise translate_error(exc, self.place, MODEL_KEY) from exc
+            raise translate_error(exc, self._store, self._models) from exc
 
 
 def configuration(options: Settings, home: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.kit import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
-from hermes_core.kit.http import Api, error_detail, unexpected_answer
+from hermes_core.kit.http import Api, error_detail
 from hermes_openviking.settings import KEY, Server
 from hermes_openviking.spaces import Space, below
 
@@ -92,6 +92,7 @@ class Client:
             server.endpoint,
             name="OpenViking",
             key=KEY,
+            setting="endpoint",
             headers=headers,
             timeout=timeout,
             meaning=_error_of_status,
@@ -104,7 +105,7 @@ class Client:
         """Ask which version answers, how it knows us, and as which user; without that no URI can be written."""
         health = self._api.get("/health", timeout=self._quick)
         if not isinstance(health, dict) or not health.get("healthy", health.get("status") == "ok"):
-            raise BackendUnavailable(f"OpenViking at {self.url!r} is not well: {health!r}")
+            raise self._api.backend.unexpected(f"health {health!r}")
         self.version, self.mode = str(health.get("version", "")), str(health.get("auth_mode", ""))
         self.user = str(self._call("", "GET", "/system/status").get("user") or "")
         if not self.user:
@@ -417,7 +418,7 @@ class Client:
         headers = {"X-OpenViking-Actor-Peer": peer} if peer else {}
         answer = self._api.send(method, f"/api/v1{path}", headers=headers, **options)
         if not isinstance(answer, dict) or "result" not in answer:
-            raise unexpected_answer(f"OpenViking at {self.url!r}", answer)
+            raise self._api.backend.unexpected(answer)
         return answer["result"]
 
 

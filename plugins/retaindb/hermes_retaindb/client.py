@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, key_of, query_text, storable, utc_time
-from hermes_core.kit.http import Api, Download, unexpected_answer
+from hermes_core.kit.http import Api, Backend, Download
 from hermes_retaindb.settings import KEY
 
 MAX_MEMORY_CHARS = 10_000
@@ -70,7 +70,8 @@ class Client:
         if key:
             headers |= {"Authorization": f"Bearer {key}", "X-API-Key": key}
         self.project = project
-        self._api = Api(url, name="RetainDB", key=KEY, headers=headers, timeout=timeout)
+        self._api = Api(url, name="RetainDB", key=KEY, setting="base_url", headers=headers, timeout=timeout)
+        self._backend = self._api.backend
         self._absent: set[str] = set()
         self._era = uuid.uuid4().hex
 
@@ -103,7 +104,7 @@ class Client:
             **({"memory_types": list(types)} if types else {}),
         }
         found = self._api.post("/v1/memory/search", body, timeout=timeout)
-        return _owned(map(_hit, _list(found, "results")), who)[:limit]
+        return _owned(map(_hit, _list(self._backend, found, "results")), who)[:limit]
 
     def profile(self, who: Scope) -> list[Memory]:
         """Return the memories of a user."""
@@ -113,7 +114,7 @@ class Client:
         except BackendNotFound:
             params = {"project": self.project, "user_id": who.user, "limit": "200"}
             found = self._api.get("/v1/memories", params=params)
-        return _owned((_hit({"memory": memory}) for memory in _list(found, "memories")), who)
+        return _owned((_hit({"memory": memory}) for memory in _list(self._backend, found, "memories")), who)
 
     def context(self, query: str, who: Scope, max_tokens: int, known: str = "") -> tuple[str, str]:
         """Return a text that RetainDB composed, and its hash. With `known`, an earlier hash, the text has
@@ -128,8 +129,8 @@ class Client:
         if known:
             body |= {"compress": True, "compression_strategy": "delta", "previous_context_hash": known}
         found = self._api.post("/v1/context/query", body)
-        meta = _field(found, "meta", dict) or {}
-        return _field(found, "context", str) or "", str(meta.get("context_hash") or "")
+        meta = _field(self._backend, found, "meta", dict) or {}
+        return _field(self._backend, found, "context", str) or "", str(meta.get("context_hash") or "")
 
     def reason(self, question: str, who: Scope) -> str | None:
         """Return RetainDB's own answer about a user, made by a language model; None if it has no such route."""
@@ -142,7 +143,7 @@ class Client:
         if found is None:
             dialectic = {"user_id": who.user, "question": text, **rest}
             found = self._optional("dialectic", lambda: self._api.post("/v1/memory/dialectic", dialectic))
-        return None if found is None else _field(found, "answer", str) or ""
+        return None if found is None else _field(self._backend, found, "answer", str) or ""
 
     def agent(self, who: Scope) -> Any:
         """Return RetainDB's model of the agent: persona, instructions, style; None if it has no such route."""
@@ -171,7 +172,10 @@ class Client:
         except BackendNotFound:
             del body["scope_target"]  # the older route does not know it
             done = self._api.post("/v1/memories", body, headers=headers)
-        ids = (_field(_confirmed(done), name, str) for name in ("memory_id", "job_id", "id"))
+        ids = (
+            _field(self._backend, _confirmed(self._backend, done), name, str)
+            for name in ("memory_id", "job_id", "id")
+        )
         return next(filter(None, ids), "")
 
     def ingest(self, who: Scope, messages: Iterable[tuple[str, str]], at: float, event: str) -> None:
@@ -203,7 +207,7 @@ class Client:
             except BackendNotFound:
                 continue
             if done is not None and not (isinstance(done, dict) and {"deleted", "success"} & done.keys()):
-                raise unexpected_answer("RetainDB", done)
+                raise self._backend.unexpected(done)
             # The keys of before would give the answers of before, and store nothing.
             self._era = uuid.uuid4().hex
             return done is None or bool(done.get("deleted", True))
@@ -256,18 +260,18 @@ class Client:
         done = self._optional(
             "files", lambda: self._api.post("/v1/files", data=form, files=files, timeout=30.0)
         )
-        return None if done is None else _field(done, "file", dict) or {}
+        return None if done is None else _field(self._backend, done, "file", dict) or {}
 
     def files(self, prefix: str, limit: int) -> list[dict[str, Any]] | None:
         """Return files whose path begins with `prefix`, None if there is no store."""
         params = {"prefix": prefix or None, "limit": str(limit)}
         found = self._optional("files", lambda: self._api.get("/v1/files", params=params))
-        return None if found is None else _list(found, "files")
+        return None if found is None else _list(self._backend, found, "files")
 
     def file(self, file_id: str) -> dict[str, Any]:
         """Return the facts about one file."""
         found = self._api.get(f"/v1/files/{quote(file_id, safe='')}")
-        return _field(found, "file", dict) or {}
+        return _field(self._backend, found, "file", dict) or {}
 
     def content(self, file_id: str) -> Download:
         """Return the contents of a file."""
@@ -288,7 +292,7 @@ class Client:
 
     def _ingest(self, event: str, body: dict[str, Any]) -> None:
         headers = {"Idempotency-Key": _key(event, body)}
-        _confirmed(self._api.post("/v1/memory/ingest/session", body, headers=headers))
+        _confirmed(self._backend, self._api.post("/v1/memory/ingest/session", body, headers=headers))
 
     def _reader(self, who: Scope) -> dict[str, Any]:
         """Return whose memories a search reads. With a session, RetainDB Local returns memories of that session only."""
@@ -344,32 +348,32 @@ def _owned(found: Iterable[Memory], who: Scope) -> list[Memory]:
     return [m for m in found if m.text.strip() and (m.user in mine or (m.pending and not m.user))]
 
 
-def _list(found: Any, name: str) -> list[dict[str, Any]]:
-    entries = _field(found, name, list)
+def _list(backend: Backend, found: Any, name: str) -> list[dict[str, Any]]:
+    entries = _field(backend, found, name, list)
     if entries is None:
-        raise unexpected_answer("RetainDB", found)
+        raise backend.unexpected(found)
     return [entry for entry in entries if isinstance(entry, dict)]
 
 
-def _confirmed(done: Any) -> Any:
+def _confirmed(backend: Backend, done: Any) -> Any:
     """Return the answer to a write if it confirms the write. Another program at the address may answer 200 to
     everything.
     """
-    told = _field(done, "success", bool)
+    told = _field(backend, done, "success", bool)
     if told is None:  # RetainDB Local says what became of it alone
         told = any(done.get(name) is not None for name in ("memory_id", "job_id", "id", "memories_created"))
     if not told:
-        raise unexpected_answer("RetainDB", done)
+        raise backend.unexpected(done)
     return done
 
 
-def _field(found: Any, name: str, kind: type) -> Any:
+def _field(backend: Backend, found: Any, name: str, kind: type) -> Any:
     """Return a field of an answer, None if it is missing. Raises `BackendUnavailable` for an answer that no
     RetainDB gives.
     """
     value = found.get(name) if isinstance(found, dict) else found
     if not found or not isinstance(found, dict) or (value is not None and not isinstance(value, kind)):
-        raise unexpected_answer("RetainDB", found)
+        raise backend.unexpected(found)
     return value
 
 

@@ -112,7 +112,10 @@ class HttpEncoder:
         except ImportError as exc:
             raise ConfigError(f"numpy can't be loaded: {exc}", install_remedy(DISTRIBUTION)) from exc
         headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
-        self._api = Api(server.url, name="recall.embeddings_url", headers=headers, timeout=BATCH_TIMEOUT_S)
+        setting = "recall.embeddings_url"
+        self._api = Api(
+            server.url, name=setting, setting=setting, headers=headers, timeout=BATCH_TIMEOUT_S, is_model=True
+        )
         self._name = server.model
         self.model = f"http {server.model} {self._api.url}"
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.kit import BackendNotFound
-from hermes_core.kit.http import Api, unexpected_answer
+from hermes_core.kit.http import Api, Backend
 from hermes_supermemory.settings import KEY
 from hermes_supermemory.values import Document, Hit
 
@@ -21,7 +21,10 @@ class V4:
 
     def __init__(self, url: str, key: str, timeout: float) -> None:
         headers = {"x-sm-source": "hermes", **({"Authorization": f"Bearer {key}"} if key else {})}
-        self._api = Api(url, name="Supermemory", key=KEY, headers=headers, timeout=timeout)
+        self._api = Api(
+            url, name="Supermemory", key=KEY, setting="base_url", headers=headers, timeout=timeout
+        )
+        self._backend = self._api.backend
 
     def close(self) -> None:
         """Close the connections."""
@@ -31,7 +34,10 @@ class V4:
         """Send POST /v3/documents. Content under a known `customId` is appended. The server sets the date itself."""
         body: dict[str, Any] = {"content": text, "containerTags": [ns], "customId": doc}
         body |= {"metadata": {**metadata, **({"date": date} if date else {})}}
-        _confirmed(self._api.post("/v3/documents", body | ({"entityContext": context} if context else {})))
+        _confirmed(
+            self._backend,
+            self._api.post("/v3/documents", body | ({"entityContext": context} if context else {})),
+        )
 
     def search(
         self,
@@ -45,13 +51,13 @@ class V4:
         """Send POST /v4/search."""
         body = {"q": query, "containerTag": ns, "limit": limit, "searchMode": mode}
         found = self._api.post("/v4/search", body, timeout=timeout)
-        return [one for one in map(_hit_of, _rows(found, "results")) if one.text]
+        return [one for one in map(_hit_of, _rows(self._backend, found, "results")) if one.text]
 
     def profile(self, ns: str, timeout: float | None) -> tuple[list[str], list[str]]:
         """Send POST /v4/profile."""
         found = self._api.post("/v4/profile", {"containerTag": ns}, timeout=timeout)
         profile = found.get("profile") if isinstance(found, dict) else None
-        static, dynamic = (_texts(_rows(profile, name)) for name in ("static", "dynamic"))
+        static, dynamic = (_texts(_rows(self._backend, profile, name)) for name in ("static", "dynamic"))
         return static, dynamic
 
     def forget(self, ns: str, memory: str) -> bool:
@@ -69,7 +75,7 @@ class V4:
     def document(self, ns: str, doc: str) -> Document | None:  # noqa: ARG002  ids are the account's here
         """GET /v3/documents/{id}."""
         try:
-            known = _confirmed(self._api.get(f"/v3/documents/{quote(doc, safe='')}"))
+            known = _confirmed(self._backend, self._api.get(f"/v3/documents/{quote(doc, safe='')}"))
         except BackendNotFound:
             return None
         # `content` is what was read, `raw` what was sent.
@@ -88,12 +94,19 @@ class V4:
             "order": "asc",
         }
         answer = self._api.post("/v3/documents/list", body)
-        found = [self.document(ns, str(row["id"])) for row in map(_confirmed, _rows(answer, "memories"))]
-        return [one for one in found if one is not None], has_more(answer.get("pagination"), page)
+        found = [
+            self.document(ns, str(row["id"]))
+            for row in (_confirmed(self._backend, one) for one in _rows(self._backend, answer, "memories"))
+        ]
+        return [one for one in found if one is not None], has_more(
+            self._backend, answer.get("pagination"), page
+        )
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:  # noqa: ARG002  as above
         """Send PATCH /v3/documents/{id}."""
-        _confirmed(self._api.patch(f"/v3/documents/{quote(doc, safe='')}", {"content": content}))
+        _confirmed(
+            self._backend, self._api.patch(f"/v3/documents/{quote(doc, safe='')}", {"content": content})
+        )
 
     def delete(self, ns: str, doc: str) -> bool:  # noqa: ARG002  as above
         """DELETE /v3/documents/{id}."""
@@ -108,8 +121,8 @@ class V4:
         deleted: set[str] = set()
         body = {"containerTags": [ns], "page": 1, "limit": PAGE_SIZE}
         while True:
-            rows = _rows(self._api.post("/v3/documents/list", body), "memories")
-            ids = {str(row["id"]) for row in map(_confirmed, rows)} - deleted
+            rows = _rows(self._backend, self._api.post("/v3/documents/list", body), "memories")
+            ids = {str(_confirmed(self._backend, row)["id"]) for row in rows} - deleted
             if not ids:
                 return len(deleted)
             for doc in ids:
@@ -117,11 +130,11 @@ class V4:
             deleted |= ids
 
 
-def has_more(pagination: Any, page: int) -> bool:
+def has_more(backend: Backend, pagination: Any, page: int) -> bool:
     """Return True if a page of this number has a next one."""
     total = pagination.get("totalPages") if isinstance(pagination, dict) else None
     if not isinstance(total, int | float):
-        raise unexpected_answer("Supermemory", pagination)
+        raise backend.unexpected(pagination)
     return page < total
 
 
@@ -138,17 +151,17 @@ def _hit_of(row: Any) -> Hit:
     )
 
 
-def _confirmed(document: Any) -> dict[str, Any]:
+def _confirmed(backend: Backend, document: Any) -> dict[str, Any]:
     """Return the server's answer about a document. Another program at the address may answer 200 to everything."""
     if not isinstance(document, dict) or not document.get("id"):
-        raise unexpected_answer("Supermemory", document)
+        raise backend.unexpected(document)
     return document
 
 
-def _rows(answer: Any, name: str) -> list[Any]:
+def _rows(backend: Backend, answer: Any, name: str) -> list[Any]:
     rows = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(rows, list):
-        raise unexpected_answer("Supermemory", answer)
+        raise backend.unexpected(answer)
     return rows
 
 
