@@ -15,7 +15,9 @@ from hermes_core.importers.parts import (
     read_content,
     read_message,
     read_parts,
+    sender_of,
     tool_call,
+    without_text,
 )
 from hermes_core.importers.skill_messages import words_beside_skill
 from hermes_core.importers.stream import (
@@ -82,9 +84,11 @@ __all__ = [
     "read_text",
     "read_time",
     "read_values",
+    "sender_of",
     "split_turns",
     "stream_file",
     "tool_call",
     "whole_text",
+    "without_text",
     "words_beside_skill",
 ]

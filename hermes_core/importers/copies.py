@@ -27,14 +27,18 @@ class CopyFinder:
     def __init__(self, sessions: SessionStore) -> None:
         self._sessions = sessions
         self._by_first: dict[str, dict[str, list[str]]] = {}
+        self._added: set[str] = set()
 
-    def add(self, session_id: str, source: str) -> None:
-        """Take notice of a session that was stored since."""
+    def add(self, session_id: str, source: str) -> bool:
+        """Take notice of a session that was stored since. Return False if this is not the first time."""
         if source in self._by_first:
             for message in self._sessions.get_messages(session_id, limit=1):
                 ids = self._by_first[source][_sign(message)]
                 if session_id not in ids:
                     ids.append(session_id)
+        is_other = session_id not in self._added
+        self._added.add(session_id)
+        return is_other
 
     def without_copies(
         self, head: ImportedSession, turns: Iterable[ImportedTurn], owner: str

@@ -9,7 +9,7 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from hermes_core.importers.parts import read_chat_message
+from hermes_core.importers.parts import BESIDE, read_chat_message
 from hermes_core.importers.stream import (
     JsonLine,
     expected,
@@ -28,6 +28,11 @@ from hermes_core.importers.values import (
     SkipLog,
     StreamedSession,
     split_turns,
+)
+
+_FIELDS = frozenset(
+    {"session", "role", "content", "timestamp", "speaker", "ref", "title", "id", "name", "tool_name"}
+    | {"tool_calls", "tool_call_id", "function_call", "refusal", "audio", *BESIDE}
 )
 
 
@@ -51,9 +56,11 @@ def read_jsonl(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
     """Yield sessions in the order in which they begin. Raises `ImportFailed` for a wrong line before it yields any."""
     sessions: dict[str, _SessionIndex] = {}
     titles: dict[str, str] = {}
+    strange: set[str] = set()
     for line in read_lines(path, skips, strict=True):
         name, messages = _messages(line, skips)
         titles[name] = titles.get(name) or read_text(line.value.get("title"), f"line {line.number}, title")
+        strange |= {field for field, value in line.value.items() if value} - _FIELDS
         if not messages:
             continue
         message = messages[0]
@@ -64,6 +71,9 @@ def read_jsonl(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
         session.numbers.append(line.number)
         session.offsets.append(line.offset)
         session.times.append(nan if message.timestamp is None else message.timestamp)
+    if strange:
+        shown = ", ".join(sorted(strange)[:8])
+        skips.note_part(f"fields of an unknown program in the shape of JSON Lines: {shown}", "line 1")
     for name, session in sessions.items():
         session_id = f"jsonl-{name}-{session.beginning}"
         head = ImportedSession(session_id, "jsonl", titles[name], session.started_at, minted=True)

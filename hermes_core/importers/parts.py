@@ -35,7 +35,7 @@ _WORDS = ("text", "refusal", "transcript")
 _ROLES = {"ai": "assistant", "human": "user", "model": "assistant"}
 """Other names of roles."""
 
-_BESIDE = (
+BESIDE = (
     "attachments",
     "experimental_attachments",
     "files",
@@ -211,10 +211,34 @@ def read_chat_message(
         skips.note(NO_WORDS, where)
         return []
     parts = _chat_parts(value, role, name, where, skips)
+    if role == "user" and (sender := sender_of(value)) not in ("", "human"):
+        parts = without_text(parts, sender, where, skips)
     speaker = speaker or ("" if role == "tool" else name)
     return read_message(
         role, parts, where, skips, ref=ref, at=at, speaker=speaker, words=words, reason=reason
     )
+
+
+def sender_of(value: Mapping[str, Any]) -> str:
+    """Return who sent a message of the person, as the record says it.
+
+    It is "" if the record does not say it, and "human" for the person; any other kind is a program, a channel or another
+    session.
+    """
+    origin = value.get("origin")
+    kind = origin.get("kind") if isinstance(origin, dict) else ""
+    if isinstance(kind, str) and kind:
+        return "human" if kind in ("human", "person", "user") else kind
+    return "a program" if value.get("isSynthetic") is True or value.get("synthetic") is True else ""
+
+
+def without_text(parts: Iterable[Part], sender: str, where: str, skips: SkipLog) -> Iterator[Part]:
+    """Yield the parts without the texts, which are counted as those of this sender."""
+    for part in parts:
+        if part.kind == "text":
+            skips.note_part(f"messages of the origin {sender[:40]!r}", where)
+        else:
+            yield part
 
 
 def _chat_parts(value: Mapping[str, Any], role: str, name: str, where: str, skips: SkipLog) -> Iterator[Part]:
@@ -231,7 +255,7 @@ def _chat_parts(value: Mapping[str, Any], role: str, name: str, where: str, skip
         yield Part("call", call=dict(read_object(call, f"{where}, tool_calls")))
     if isinstance(legacy := value.get("function_call"), dict):
         yield Part("call", call=_call(legacy, "function_call", where))
-    for field in _BESIDE:
+    for field in BESIDE:
         if beside := value.get(field):
             count = len(beside) if isinstance(beside, list) else 1
             skips.note_part(f"parts of the kind {field!r}", where, count)

@@ -118,9 +118,10 @@ def import_sessions(
         memory.end_session(session, "import")
         if memory.sessions.get_session(excerpt_id(imported.id)) is not None:
             memory.sessions.delete_session(excerpt_id(imported.id))
-        copies.add(session.id, imported.source)
+        # Two forms of a session are one session, also in two files.
+        is_other = copies.add(session.id, imported.source)
         total = ImportResult(
-            total.sessions + 1, total.turns + new, total.messages + messages, total.known + known
+            total.sessions + is_other, total.turns + new, total.messages + messages, total.known + known
         )
     return total
 

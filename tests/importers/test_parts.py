@@ -177,6 +177,11 @@ def test_no_provider_is_told_a_turn_without_the_person(tmp_path: Path, hermes_ho
     assert [call["turn"].user for call in provider.of("sync_turn")] == ["hello"]
 
 
+def test_fields_that_json_lines_do_not_have_are_those_of_an_unknown_program(tmp_path: Path) -> None:
+    _, counts = read(lines(tmp_path, {"role": "user", "content": "hi", "mood": "good", "channel": None}))
+    assert counts == {"fields of an unknown program in the shape of JSON Lines: mood": 1}
+
+
 # ---------------------------------------------------------------------- importers of others
 
 

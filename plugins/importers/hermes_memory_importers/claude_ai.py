@@ -90,7 +90,11 @@ def _branch(item: Mapping[str, Any], where: str, skips: SkipLog) -> list[tuple[s
         message.get("uuid"): at for at, (_, message) in enumerate(places) if _is_id(message.get("uuid"))
     }
     leaf = item.get("current_leaf_message_uuid")
-    at = numbers[leaf] if _is_id(leaf) and leaf in numbers else len(places) - 1
+    parents = {parent for _, message in places if _is_id(parent := message.get("parent_message_uuid"))}
+    ids = [message.get("uuid") for _, message in places]
+    leaves = [at for at, own in enumerate(ids) if not (_is_id(own) and own in parents)] if parents else []
+    newest = max(reversed(leaves), key=lambda at: _moment(places[at][1]), default=len(places) - 1)
+    at = numbers[leaf] if _is_id(leaf) and leaf in numbers else newest
     branch: dict[int, None] = {}
     while at >= 0 and at not in branch:
         branch[at] = None
@@ -103,6 +107,14 @@ def _branch(item: Mapping[str, Any], where: str, skips: SkipLog) -> list[tuple[s
             skips.note("messages of a branch that was left", place)
     # The links tell the order, since a file may hold an answer before its question.
     return [places[at] for at in reversed(branch)]
+
+
+def _moment(message: Mapping[str, Any]) -> float:
+    """Return the time of a message, 0 if it has none that can be read."""
+    try:
+        return read_time(message.get("created_at"), "") or 0.0
+    except ImportFailed:
+        return 0.0
 
 
 def _is_id(value: object) -> TypeGuard[str]:

@@ -20,7 +20,6 @@ from hermes_core.importers import (
     ImportedMessage,
     ImportedSession,
     JsonLine,
-    Part,
     SkipLog,
     StreamedSession,
     expected,
@@ -32,7 +31,9 @@ from hermes_core.importers import (
     read_object,
     read_parts,
     read_time,
+    sender_of,
     split_turns,
+    without_text,
 )
 
 SOURCE = "claude-code"
@@ -343,28 +344,16 @@ def _line_messages(line: JsonLine, ref: str, skips: SkipLog) -> list[ImportedMes
     if role not in _ROLES:
         raise expected(where, "user or assistant", role)
     parts = read_parts(message.get("content"), where, skips)
-    if (origin := _origin(value)) not in ("", "human") and role == "user":
-        parts = _without_text(parts, f"messages of the origin {origin[:40]!r}", where, skips)
+    if (sender := _sender(value)) not in ("", "human") and role == "user":
+        parts = without_text(parts, sender, where, skips)
     return read_message(
-        role, parts, where, skips, ref=ref, at=at, words=_unwrapped if origin == "human" else _typed
+        role, parts, where, skips, ref=ref, at=at, words=_unwrapped if sender == "human" else _typed
     )
 
 
-def _without_text(parts: Iterator[Part], reason: str, where: str, skips: SkipLog) -> Iterator[Part]:
-    for part in parts:
-        if part.kind == "text":
-            skips.note_part(reason, where)
-        else:
-            yield part
-
-
-def _origin(value: Mapping[str, Any]) -> str:
-    """Return who sent a message, as the record says it: "human" for the person, "" if the record does not say it."""
-    origin = value.get("origin")
-    kind = origin.get("kind") if isinstance(origin, Mapping) else origin
-    if isinstance(kind, str) and kind:
-        return kind
-    return "system" if value.get("promptSource") == "system" else ""
+def _sender(value: Mapping[str, Any]) -> str:
+    """Return who sent a message, as the record says it; see `sender_of`."""
+    return sender_of(value) or ("system" if value.get("promptSource") == "system" else "")
 
 
 def _typed(text: str) -> str:
@@ -396,7 +385,7 @@ def _queued(value: Mapping[str, Any]) -> object:
     if value.get("type") != "attachment" or not isinstance(attached, Mapping):
         return None
     typed = attached.get("type") == "queued_command" and attached.get("commandMode", "prompt") == "prompt"
-    by_person = _origin(attached) in ("", "human") and not _is_hidden(attached)
+    by_person = _sender(attached) in ("", "human") and not _is_hidden(attached)
     return attached.get("prompt") if typed and by_person else None
 
 
@@ -416,7 +405,7 @@ def _lines_of_person(value: Mapping[str, Any]) -> set[str]:
         value.get("type") == "user"
         and isinstance(message, Mapping)
         and not _is_hidden(value)
-        and _origin(value) in ("", "human")
+        and _sender(value) in ("", "human")
     ):
         content = message.get("content")
     else:

@@ -14,7 +14,7 @@ import contextlib
 import json
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -74,6 +74,9 @@ _COLUMNS = (
     "compacted",
 )
 
+_FURTHER_COLUMNS = ("display_kind", "reasoning")
+"""Columns that some versions lack."""
+
 
 def score_hermes_agent(path: Path, head: bytes, value: Any) -> int:
     """Return 5 for a state.db of Hermes Agent, a session of its export and a file of its sessions, else 0.
@@ -118,7 +121,7 @@ _TABLES = """
         parent_session_id TEXT, started_at REAL, ended_at REAL, end_reason TEXT, title TEXT, model_config TEXT);
     CREATE TABLE messages (
         id INTEGER PRIMARY KEY, session_id TEXT, role TEXT, content TEXT, tool_calls TEXT, tool_name TEXT,
-        tool_call_id TEXT, timestamp REAL, active INTEGER, compacted INTEGER, display_kind TEXT);
+        tool_call_id TEXT, timestamp REAL, active INTEGER, compacted INTEGER, display_kind TEXT, reasoning TEXT);
     CREATE INDEX messages_of_sessions ON messages (session_id, id);
 """
 
@@ -248,11 +251,12 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _sessions(connection: sqlite3.Connection, skips: SkipLog) -> Iterator[StreamedSession]:
-    hidden = "display_kind" in _columns(connection, "messages")
+    held = _columns(connection, "messages")
+    columns = (*_COLUMNS, *(name for name in _FURTHER_COLUMNS if name in held))
     rows = connection.execute("SELECT * FROM sessions ORDER BY started_at, id").fetchall()
     known = {row["id"]: row for row in rows}
     for row in rows:
-        said = split_turns(_messages(connection, row, known, hidden, skips), named=True)
+        said = split_turns(_messages(connection, row, known, columns, skips), named=True)
         first = next(said, None)
         if first is None:
             skips.note_part("sessions without a word", f"session {row['id']}")
@@ -302,21 +306,21 @@ def _messages(
     connection: sqlite3.Connection,
     session: sqlite3.Row,
     known: Mapping[Any, sqlite3.Row],
-    hidden: bool,
+    columns: Sequence[str],
     skips: SkipLog,
 ) -> Iterator[ImportedMessage]:
     session_id, earlier = session["id"], set()
     parent = known.get(dict(session).get("parent_session_id"))
     if parent is not None and dict(parent).get("end_reason") == "compression":
-        rows = _rows(connection, parent["id"], hidden)
+        rows = _rows(connection, parent["id"], columns)
         earlier = {_copy_key(row) for row in rows if row["active"] or row["compacted"]}
-    for row in _rows(connection, session_id, hidden):
+    for row in _rows(connection, session_id, columns):
         where = f"session {session_id}, message {row['id']}"
         key = _copy_key(row)
         skips.read += 1
         if not (row["active"] or row["compacted"]):
             skips.note("messages that were undone", where)
-        elif hidden and row["display_kind"] == "hidden":
+        elif "display_kind" in columns and row["display_kind"] == "hidden":
             skips.note("messages that were hidden from the person", where)
         elif _text(row["content"]).startswith(_SUMMARY):
             skips.note("summaries of a compaction", where)
@@ -331,10 +335,11 @@ def _messages(
                 skips.fault(exc)
 
 
-def _rows(connection: sqlite3.Connection, session_id: object, hidden: bool) -> Iterator[sqlite3.Row]:
-    columns = ", ".join((*_COLUMNS, "display_kind") if hidden else _COLUMNS)
+def _rows(
+    connection: sqlite3.Connection, session_id: object, columns: Sequence[str]
+) -> Iterator[sqlite3.Row]:
     # Several cursors are open at once, so each query needs a cursor of its own.
-    sql = f"SELECT {columns} FROM messages WHERE session_id = ? ORDER BY id"  # noqa: S608  # the names above
+    sql = f"SELECT {', '.join(columns)} FROM messages WHERE session_id = ? ORDER BY id"  # noqa: S608  # the names above
     return connection.execute(sql, (session_id,))
 
 
@@ -351,6 +356,7 @@ def _read_row(row: sqlite3.Row, where: str, skips: SkipLog) -> list[ImportedMess
         "tool_calls": _calls(row["tool_calls"], where),
         "tool_call_id": _text(row["tool_call_id"]),
         "tool_name": _text(row["tool_name"]),
+        "reasoning": "reasoning" in row.keys() and _text(row["reasoning"]).strip(),  # noqa: SIM118  # a Row has no `in`
     }
     at = read_time(row["timestamp"], f"{where}, timestamp")
     return read_chat_message(

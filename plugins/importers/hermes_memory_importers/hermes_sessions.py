@@ -10,16 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers import (
+    NO_WORDS,
     ImportedMessage,
     ImportedSession,
     SkipLog,
     StreamedSession,
     expected,
+    in_time,
     json_digest,
     match_messages,
     read_chat_message,
@@ -181,11 +184,15 @@ class _Form:
         self.messages: list[ImportedMessage] = []
         if self.is_snapshot:
             skips.open(len(values))
+            if facts.get("system_prompt"):
+                skips.note_part(NO_WORDS, "system_prompt")
         for number, value in enumerate(values, 1):
             try:
                 self.messages += self._read(value, f"{place} {number}", skips)
             except ImportFailed as exc:
                 skips.fault(exc)
+        times = [nan if message.timestamp is None else message.timestamp for message in self.messages]
+        self.messages = list(in_time(self.messages, times))
 
     def _read(self, value: object, where: str, skips: SkipLog) -> list[ImportedMessage]:
         record = read_object(value, where)

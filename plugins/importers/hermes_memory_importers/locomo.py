@@ -40,9 +40,27 @@ def score_locomo(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (
 
 def read_locomo_file(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
     """Yield the sessions of a file. People write such files themselves, so a fault is raised before any is yielded."""
-    sessions = read_locomo(list(read_records(path, SkipLog(strict=True))))
+    samples = list(read_records(path, SkipLog(strict=True)))
+    sessions = read_locomo(samples)
+    for number, sample in enumerate(samples, 1):
+        _count_others(sample, f"sample {number}", skips)
     skips.open(sum(len(turn.messages) for session in sessions for turn in session.turns), records=0)
     return ((replace(session, turns=()), session.turns) for session in sessions)
+
+
+def _count_others(sample: Mapping[str, Any], where: str, skips: SkipLog) -> None:
+    """Count the questions about a sample, its summaries, and the pictures that no caption describes."""
+    for field in ("qa", "observation", "session_summary", "event_summary"):
+        if held := sample.get(field):
+            count = len(held) if isinstance(held, list | dict) else 1
+            skips.note_part("questions and summaries of the benchmark", f"{where}, {field}", count)
+    lines = [line for held in sample["conversation"].values() if isinstance(held, list) for line in held]
+    pictures = [
+        line
+        for line in lines
+        if isinstance(line, Mapping) and line.get("img_url") and not line.get("blip_caption")
+    ]
+    skips.note_part("pictures without a caption", where, len(pictures))
 
 
 def read_locomo(data: Any) -> list[ImportedSession]:

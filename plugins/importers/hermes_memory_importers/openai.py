@@ -199,7 +199,16 @@ def _newest_leaf(nodes: Mapping[str, Any]) -> str | None:
     parents = [node.get("parent") for node in nodes.values() if isinstance(node, dict)]
     inner = {parent for parent in parents if isinstance(parent, str)}
     leaves = [name for name in nodes if name not in inner]
-    return leaves[-1] if leaves else None
+    return max(reversed(leaves), key=lambda name: _moment(nodes[name]), default=None)
+
+
+def _moment(node: object) -> float:
+    """Return the time of the message of a node, 0 if it has none that can be read."""
+    message = node.get("message") if isinstance(node, Mapping) else None
+    try:
+        return (read_time(message.get("create_time"), "") or 0.0) if isinstance(message, Mapping) else 0.0
+    except ImportFailed:
+        return 0.0
 
 
 def _is_deepseek(node: object) -> bool:
@@ -277,6 +286,12 @@ def _tree_parts(
             yield Part("call", call={"name": str(recipient), "arguments": text})
     else:
         yield from parts
+    metadata = message.get("metadata")
+    attached = metadata.get("attachments") if isinstance(metadata, Mapping) else None
+    for one in attached if isinstance(attached, list) else ():
+        # A picture is a part of the content too.
+        if isinstance(one, Mapping) and not str(one.get("mime_type")).startswith("image/"):
+            skips.note_part("attached files", where)
 
 
 _CHAT_FIELDS = frozenset(

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_core import HermesHome
 from hermes_core.importers import ImportedSession, SkipLog, read_file, stream_file
+from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.memory import open_memory
 from hermes_memory_testing.fakes import RecordingProvider
@@ -77,9 +78,10 @@ def words(session: ImportedSession) -> list[str]:
 
 def bring(hermes_home: HermesHome, *paths: Path) -> tuple[ImportResult, list[str], list[float]]:
     with open_memory(hermes_home) as memory:
-        done = ImportResult()
+        done, copies = ImportResult(), CopyFinder(memory.sessions)
         for path in paths:
-            done = done.plus(import_sessions(memory, stream_file(path)))
+            done = done.plus(import_sessions(memory, stream_file(path), copies=copies))
+        assert done.sessions == 1
         assert len(memory.sessions.list_sessions()) == 1
         messages = memory.sessions.get_messages(f"hermes-agent-{ID}")
         return done, [message.content for message in messages], [message.timestamp for message in messages]

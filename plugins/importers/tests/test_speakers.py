@@ -274,3 +274,64 @@ def test_the_times_of_a_chat_tell_its_order_if_each_message_has_one(tmp_path: Pa
     assert [m.content for m in read(path)[0]] == ["1", "2", "3"]
     path.write_text(json.dumps({"messages": [message(3), message(1, timestamp=None), message(2)]}))
     assert [m.content for m in read(path)[0]] == ["3", "1", "2"]
+
+
+def test_the_last_message_of_claude_ai_is_the_newest_one_that_nobody_answered(tmp_path: Path) -> None:
+    def message(uuid: str, sender: str, parent: str, second: int) -> dict[str, Any]:
+        content = [{"text": uuid, "type": "text"}]
+        at = f"2026-09-01T10:00:{second:02d}Z"
+        return {
+            "uuid": uuid,
+            "sender": sender,
+            "parent_message_uuid": parent,
+            "created_at": at,
+            "content": content,
+        }
+
+    root = "00000000-0000-4"
+    messages = [
+        message("m3", "human", "m2", 3),
+        message("left", "human", root, 0),
+        message("m2", "assistant", "m1", 2),
+        message("m1", "human", root, 1),
+    ]
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([{"uuid": "c1", "name": "T", "chat_messages": messages}]))
+    assert [message.content for message in read(path)[0]] == ["m1", "m2", "m3"]
+
+
+def test_the_newest_leaf_of_chatgpt_is_that_of_the_latest_time(tmp_path: Path) -> None:
+    def node(name: str, parent: str | None, role: str, at: int) -> dict[str, Any]:
+        content = {"content_type": "text", "parts": [name]}
+        return {
+            "parent": parent,
+            "message": {"author": {"role": role}, "create_time": at, "content": content},
+        }
+
+    mapping = {
+        "n2": node("n2", "n1", "assistant", 30),
+        "old": node("old", "n1", "assistant", 20),
+        "n1": node("n1", None, "user", 10),
+    }
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([{"title": "T", "conversation_id": "c", "mapping": mapping}]))
+    assert [message.content for message in read(path)[0]] == ["n1", "n2"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "kept"),
+    [
+        ({"origin": {"kind": "hook"}}, False),
+        ({"isSynthetic": True}, False),
+        ({"origin": {"kind": "human"}}, True),
+        ({"origin": "web"}, True),
+        ({}, True),
+    ],
+)
+def test_a_chat_that_says_who_sent_a_message_is_believed(
+    tmp_path: Path, facts: dict[str, Any], kept: bool
+) -> None:
+    messages = [{"role": "user", "content": "hello"}, {"role": "user", "content": "lint", **facts}]
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps({"messages": messages}))
+    assert [message.content for message in read(path)[0]] == ["hello", *(["lint"] if kept else [])]

@@ -536,6 +536,16 @@ def test_of_hermes_agent_only_what_it_would_show_comes_in(peer: Peer) -> None:
     }
 
 
+def test_the_thoughts_of_the_model_are_counted(peer: Peer) -> None:
+    peer.connection.execute("ALTER TABLE messages ADD COLUMN reasoning TEXT")
+    peer.session("p")
+    peer.message("p", "user", "hello")
+    peer.message("p", "assistant", "hi", reasoning="they greet me")
+    (session,), skipped = streamed(peer.path)
+    assert said(session) == [["user: hello", "assistant: hi"]]
+    assert skipped == {"parts of the kind 'reasoning'": 1}
+
+
 def exported(peer: Peer) -> list[dict[str, Any]]:
     """The sessions as Hermes Agent exports them."""
     peer.connection.row_factory = sqlite3.Row
