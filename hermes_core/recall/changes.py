@@ -43,16 +43,15 @@ _MOVED = (
     r"umbenannt|ersetzt|mud[éaoó]\w*|cambi\w+|aplaz\w+|déménagé\w*|changé\w*|déplacé\w*|reporté\w*|trasferit[oa]|cambiat[oa]|"
     r"mudei|mudou|verhuisd|переехал[аи]?|сменил[аи]?|перенесли|taşındı\w*|przeprowadził\w*|zmienił\w*"
 )
-_NEGATION = re.compile(rf"\b(?:{_NO_LONGER})\b|不再", re.IGNORECASE)
-_CHANGE_VERB = re.compile(rf"\b(?:{_MOVED})\b|改[成为到]|换[成了]|搬[到了]|変わ|引っ越|바뀌", re.IGNORECASE)
+# Patterns of texts in lower case: a pattern that ignores case takes twice as long.
+_NEGATION = re.compile(rf"\b(?:{_NO_LONGER})\b|不再")
+_CHANGE_VERB = re.compile(rf"\b(?:{_MOVED})\b|改[成为到]|换[成了]|搬[到了]|変わ|引っ越|바뀌")
 _CHANGE = re.compile(
-    rf"\b(?:{_NOW}|{_NO_LONGER}|{_MOVED})\b|现在|不再|改[成为到]|换[成了]|搬[到了]|今は|変わ|引っ越|이제|바뀌",
-    re.IGNORECASE,
+    rf"\b(?:{_NOW}|{_NO_LONGER}|{_MOVED})\b|现在|不再|改[成为到]|换[成了]|搬[到了]|今は|変わ|引っ越|이제|바뀌"
 )
 # A new thing in place of an older one: the word after it is the subject.
 _NEW = re.compile(
-    r"\b(?:new|neue[rnsm]?|nuev[oa]s?|nouve(?:au|l|lle)s?|nuov[oaie]|nov[oa]s?|nieuwe|новый|новая|новое|yeni|nowy|nowa)\s+(\w+)",
-    re.IGNORECASE,
+    r"\b(?:new|neue[rnsm]?|nuev[oa]s?|nouve(?:au|l|lle)s?|nuov[oaie]|nov[oa]s?|nieuwe|новый|новая|новое|yeni|nowy|nowa)\s+(\w+)"
 )
 
 # Questions that ask for what held before.
@@ -118,7 +117,7 @@ def find_outdated(statements: Sequence[Statement], about: Collection[int]) -> di
     newest: dict[int, int] = {}
     for at, newer in enumerate(in_time):
         for older in in_time[:at]:
-            if older.author != newer.author or not {older.id, newer.id} & set(about):
+            if older.author != newer.author or not (older.id in about or newer.id in about):
                 continue
             if changes(older.text, newer.text) or _goes_on(older, newer):
                 newest[older.id] = newer.id
@@ -146,10 +145,12 @@ def _goes_on(older: Statement, newer: Statement) -> bool:
     (group, position), (newer_group, newer_position) = older.place, newer.place
     if group != newer_group or not 0 < newer_position - position <= MAX_REFERENCE_DISTANCE:
         return False
-    if len(older.text) > MAX_STATEMENT_CHARS or not _IT.match(newer.text) or not _CHANGE.search(newer.text):
+    if len(older.text) > MAX_STATEMENT_CHARS or not _IT.match(newer.text):
+        return False
+    if not _CHANGE.search(newer.text.lower()):
         return False
     kind = _kind(_tokens(older.text))
-    return bool(kind) and kind == _kind(_tokens(_CHANGE.sub(" ", newer.text)))
+    return bool(kind) and kind == _kind(_tokens(_without_change(newer.text)))
 
 
 @lru_cache(maxsize=1024)
@@ -166,7 +167,7 @@ def _changes(older: str, newer: str) -> bool:
     the older one, and a value of the same kind; or it says that the older one no longer holds.
     """
     one, other = _read(older), _read(newer)
-    if not one.keys & other.keys or max(len(one.tokens), len(other.tokens)) > MAX_STATEMENT_WORDS:
+    if one.keys.isdisjoint(other.keys) or max(len(one.tokens), len(other.tokens)) > MAX_STATEMENT_WORDS:
         return False
     if not other.says_change:
         if not one.is_deed and _restates(one.tokens, other.tokens) == "definite":
@@ -220,22 +221,32 @@ class _Sentence(Struct, frozen=True):
 @lru_cache(maxsize=1024)
 def _read(text: str) -> _Sentence:
     """Read a sentence. A search compares each sentence with many others."""
-    tokens, says_change = _tokens(text), bool(_CHANGE.search(text))
-    content = tuple(_content(_tokens(_NEW.sub(r"\1", _CHANGE.sub(" ", text)))))
+    tokens, lowered = _tokens(text), text.lower()
+    says_change, new_nouns = bool(_CHANGE.search(lowered)), _NEW.findall(lowered)
+    rest = _without_change(text) if says_change else text
+    if new_nouns:
+        rest = re.sub(_NEW.pattern, r"\1", rest, flags=re.IGNORECASE)
+    # Most sentences say nothing of a change, and are cut into words once.
+    content = tuple(_content(tokens if rest is text else _tokens(rest)))
     clauses = dict.fromkeys((text, *_CLAUSE_END.split(text))) if says_change else ()
     return _Sentence(
         tokens=tokens,
         words=frozenset(token.key for token in tokens),
         content=content,
         keys=frozenset(token.key for token in content),
-        parts=tuple(_tokens(_CHANGE.sub(" ", clause)) for clause in clauses),
+        parts=tuple(_tokens(_without_change(clause)) for clause in clauses),
         says_change=says_change,
-        negates=says_change and bool(_NEGATION.search(text)),
-        moves=says_change and bool(_CHANGE_VERB.search(text)),
-        new_nouns=tuple(map(fold, _NEW.findall(text))),
+        negates=says_change and bool(_NEGATION.search(lowered)),
+        moves=says_change and bool(_CHANGE_VERB.search(lowered)),
+        new_nouns=tuple(map(fold, new_nouns)),
         is_deed=bool(_I_DO.match(text)),
         is_of_self=speaks_of_self(text),
     )
+
+
+def _without_change(text: str) -> str:
+    """Return a text with a space in place of each word that says that something is different now."""
+    return re.sub(_CHANGE.pattern, " ", text, flags=re.IGNORECASE)
 
 
 class _Token(Struct, frozen=True):
@@ -260,7 +271,7 @@ def _tokens(text: str) -> tuple[_Token, ...]:
             kind = "number"
         elif word[0].isupper() and tokens and not _ARTICLE.fullmatch(before):
             kind = "name"
-        elif not speaks_of_self(word) and (
+        elif not _is_first_person(word) and (
             len(word) > MAX_SMALL_WORD or (tokens and word[0].isupper()) or dense_runs(word)
         ):
             kind = "word"
@@ -269,6 +280,10 @@ def _tokens(text: str) -> tuple[_Token, ...]:
         tokens.append(_Token(key, kind))
         before = key
     return tuple(tokens)
+
+
+# A text repeats its words, and its patterns take longer than a look into a table.
+_is_first_person = lru_cache(maxsize=4096)(speaks_of_self)
 
 
 def _content(tokens: Sequence[_Token]) -> list[_Token]:
@@ -282,7 +297,7 @@ def _kind(tokens: Sequence[_Token]) -> str:
 
 
 def _is_article(token: _Token) -> bool:
-    return bool(_ARTICLE.fullmatch(token.key)) or speaks_of_self(token.key)
+    return bool(_ARTICLE.fullmatch(token.key)) or _is_first_person(token.key)
 
 
 def _restates(one: Sequence[_Token], other: Sequence[_Token]) -> str:

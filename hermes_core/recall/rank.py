@@ -279,7 +279,10 @@ class ProactiveOdds(Struct, frozen=True):
 
 
 def score_places(
-    terms: Sequence[TermHits], total: int, sizes: Mapping[Place, int] | None = None
+    terms: Sequence[TermHits],
+    total: int,
+    sizes: Mapping[Place, int] | None = None,
+    earlier: Mapping[Place, float] | None = None,
 ) -> dict[Place, float]:
     """Return a BM25 score for each place that has a term, or a neighbour with a term.
 
@@ -290,8 +293,9 @@ def score_places(
         terms: The places of each term of the question.
         total: The approximate number of messages in the store.
         sizes: The number of characters by place; a missing place counts as of typical size.
+        earlier: Scores of other terms of the question, to which these are added.
     """
-    scores: dict[Place, float] = {}
+    scores: dict[Place, float] = dict(earlier or {})
     sizes = sizes or {}
     # Plain loops: there are thousands of places for each question.
     for term in terms:
@@ -381,6 +385,7 @@ _NUMBER = re.compile(
 )
 
 
+# Patterns of texts in lower case: a pattern that ignores case takes twice as long.
 _NOT_KNOWN = re.compile(
     r"""\b(?:
         i\ (?:really\ )?(?:don't|do\ not|didn't|did\ not)\ (?:actually\ )?(?:know|have|recall|remember|see|find)\b
@@ -397,20 +402,42 @@ _NOT_KNOWN = re.compile(
         |non\ (?:lo\ )?so\b|non\ (?:ho\ trovato|trovo|ricordo)|não\ (?:sei|encontrei|tenho)
         |не\ (?:знаю|наш[её]л|нашла|помню|удалось\ найти)|нет\ (?:информации|данных|сведений)
     )|不知道|不清楚|找不到|没有找到|沒有找到|没找到|無法找到|无法找到|没有(?:相关|任何)?(?:记录|信息)|わかりません|分かりません|知りません|見つかりません|모르겠|찾을\ 수\ 없|찾지\ 못""",
-    re.IGNORECASE | re.VERBOSE,
+    re.VERBOSE,
+)
+# A text that `_NOT_KNOWN` matches has one of these, which two of three texts have not.
+_DENIALS = (
+    *(
+        "n't ",
+        "not ",
+        "no ",
+        " no",
+        "non ",
+        "nothing",
+        "never",
+        "una",
+        "unknown",
+        "nicht",
+        "kein",
+        "pas",
+        "rien",
+        "aucun",
+    ),
+    *("não", "не", "不", "没", "沒", "無", "无", "ませ", "모르", "찾"),
 )
 # After these words the message may go on with what is known.
 _BUT = re.compile(
     r"\b(?:but|however|though|although|except|aber|jedoch|mais|pero|però|mas|но)\b|但|でも|しかし",
-    re.IGNORECASE,
 )
+# A text that is one question begins with one of these words, or has one of the characters in it.
 _ASKS = re.compile(
-    r"[?？]\s*$|^\W*(?:(?:please|can you|could you)\s+)?(?:tell me|remind me|find|look (?:up|for)|search|show me|"
+    r"\W*(?:(?:please|can you|could you)\s+)?(?:tell me|remind me|find|look (?:up|for)|search|show me|"
     r"what|where|when|who|whose|which|how|why|do you know|wo|was|wann|wer|wem|wen|wie|welche[nrsm]?|où|quand|qui|quel(?:le)?s?|"
     r"combien|comment|dónde|donde|cuándo|cuando|cuál|cual|quién|quien|cuánt[oa]s?|qué|dove|chi|quale|quanto|come|onde|quem|"
     r"qual|waar|wanneer|hoeveel|hvor|hvem|hvad|var|vem|när|gdzie|kto|kiedy|ile|kde|kdo|kdy|где|когда|кто|кого|сколько|как|"
-    r"какой|какая|какие|де|коли|хто|nerede|ne zaman|kim|hol|mikor|ki|unde|când|πού|πότε|ποιος|איפה|מתי|מי|أين|متى|من|कहाँ|कब|कौन)\b[^.!?。]*[.!]?\s*$|哪|什么|谁|几[点个次]|多少|吗|どこ|いつ|誰|何|어디|언제|누구|ไหน|ใคร|อะไร|กี่|เมื่อไ|ทำไม|หรือยัง|ไหม",
-    re.IGNORECASE,
+    r"какой|какая|какие|де|коли|хто|nerede|ne zaman|kim|hol|mikor|ki|unde|când|πού|πότε|ποιος|איפה|מתי|מי|أين|متى|من|कहाँ|कब|कौन)\b[^.!?。]*[.!]?\s*$"
+)
+_ASKS_DENSE = re.compile(
+    "哪|什么|谁|几[点个次]|多少|吗|どこ|いつ|誰|何|어디|언제|누구|ไหน|ใคร|อะไร|กี่|เมื่อไ|ทำไม|หรือยัง|ไหม"
 )
 
 
@@ -430,13 +457,21 @@ def says_unknown(text: str) -> bool:
     (True, False)
     """
     # Typographic apostrophes are as common as plain ones.
-    text = text[: MAX_UNANSWERED_CHARS + 1].replace("\u2019", "'")
-    return len(text) <= MAX_UNANSWERED_CHARS and bool(_NOT_KNOWN.search(text)) and not _BUT.search(text)
+    text = text[: MAX_UNANSWERED_CHARS + 1].lower().replace("\u2019", "'")
+    if len(text) > MAX_UNANSWERED_CHARS or not any(map(text.__contains__, _DENIALS)):
+        return False
+    return bool(_NOT_KNOWN.search(text)) and not _BUT.search(text)
 
 
 def asks(text: str) -> bool:
     """Return True if a text is one question or request for something known, and tells nothing itself."""
-    return len(text) <= MAX_UNANSWERED_CHARS and bool(_ASKS.search(text))
+    if len(text) > MAX_UNANSWERED_CHARS:
+        return False
+    return (
+        text.rstrip().endswith(("?", "？"))
+        or bool(_ASKS.match(text.lower()))
+        or (not text.isascii() and bool(_ASKS_DENSE.search(text)))
+    )
 
 
 def rank_candidates(
@@ -468,11 +503,12 @@ def rank_candidates(
     deviation = max(deviation, MIN_DEVIATION_SHARE * max(map(abs, scores))) or 1.0
     named = named_in(analysis.text, {c.speaker for c in candidates if c.speaker})
     unnamed = not any(c.speaker for c in candidates)
+    is_own = speaks_of_self(analysis.text)
     lexical = (LEXICAL_BESIDE_MEANING if any(c.likeness for c in candidates) else LEXICAL_WEIGHT) / deviation
     ranked = []
     for c in candidates:
         parts = {"words": lexical * (c.score * (UNANSWERED_SHARE if c.unanswered else 1) - mean)}
-        parts |= _bonus(analysis, c, named, zone)
+        parts |= _bonus(analysis, c, named, zone, is_own=is_own)
         if unnamed and c.assistant:
             parts["assistant"] = -ASSISTANT_WEIGHT
         ranked.append(Ranked(c, sum(parts.values()), parts))
@@ -522,25 +558,20 @@ def _repeats(asked: set[str], text: str) -> bool:
 
 
 def _bonus(
-    analysis: Analysis, candidate: RankCandidate, named: frozenset[str], zone: tzinfo
+    analysis: Analysis, candidate: RankCandidate, named: frozenset[str], zone: tzinfo, *, is_own: bool
 ) -> dict[str, float]:
     """Return the parts of a candidate's score that do not come from its words.
 
     They depend on closeness in meaning, the speaker, question marks, exact parts, the kind of the question, and dates.
+    `is_own` is True if the question has a word for its speaker.
     """
     text = candidate.text
     parts: dict[str, float] = {}
     if candidate.likeness:
         parts["meaning"] = candidate.likeness * (UNANSWERED_SHARE if candidate.unanswered else 1)
-    lowered = text.lower()
     if len(named) == 1 and candidate.speaker in named:
         parts["speaker"] = SPEAKER_WEIGHT + SELF_WEIGHT * speaks_of_self(text)
-    elif (
-        not (named or candidate.speaker)
-        and candidate.person
-        and speaks_of_self(analysis.text)
-        and speaks_of_self(text)
-    ):
+    elif is_own and not (named or candidate.speaker) and candidate.person and speaks_of_self(text):
         parts["speaker"] = SELF_WEIGHT
     shortness = min(1.0, TYPICAL_SIZE / max(len(text), 1))
     if text.rstrip().endswith(("?", "？")):
@@ -550,8 +581,8 @@ def _bonus(
     if analysis.exact:
         folded = fold(text)
         parts["exact"] = EXACT_WEIGHT * sum(piece in folded for piece in analysis.exact) / len(analysis.exact)
-    if (analysis.shape == "when" and _TIME_WORD.search(lowered)) or (
-        analysis.shape == "how many" and _NUMBER.search(lowered)
+    if (analysis.shape == "when" and _TIME_WORD.search(text.lower())) or (
+        analysis.shape == "how many" and _NUMBER.search(text.lower())
     ):
         parts["kind"] = TIME_WORD_WEIGHT if analysis.shape == "when" else NUMBER_WEIGHT
     if analysis.dates and candidate.timestamp is not None:

@@ -76,6 +76,7 @@ SESSION_TABLES = (
         (
             Index("messages_by_position", "session_key, position", unique=True),
             Index("messages_by_ref", "session_key, ref", where="ref <> ''", unique=True),
+            Index("messages_by_time", "timestamp"),
             Index("messages_by_speaker", "speaker", where="speaker > ''"),
             Index(
                 "messages_of_low_origin", "session_key, role, origin, tool_name, state", where=MAY_BE_LOWER

@@ -80,6 +80,8 @@ _warned_paths: set[Path] = set()
 _open_files: dict[sqlite3.Connection, Path] = {}
 # Real paths of the files that were open in the process that this one was forked from.
 _parent_files: set[str] = set()
+# Asked of the system once in each process: each statement compares it.
+_current_process = os.getpid()
 
 
 class Database:
@@ -155,8 +157,7 @@ class Database:
             DatabaseUnavailable: The file can't be opened.
             DatabaseCorrupt: The file is damaged.
         """
-        if self._process not in (0, os.getpid()):
-            self._refuse_fork()
+        self._refuse_fork()
         known: _ThreadConnection | None = getattr(self._local, "connection", None)
         if known is not None and not known.closed:
             if known.sqlite.in_transaction or not (self._closed or known.suspect):
@@ -173,7 +174,7 @@ class Database:
                 except sqlite3.DatabaseError as exc:
                     self._shorten_next_wait(exc)
                     raise
-            self._process = os.getpid()
+            self._process = _current_process
             self._local.connection = opened
             self._connections.add(opened)
             return opened.sqlite
@@ -424,7 +425,7 @@ class Database:
 
     @property
     def _forked(self) -> bool:
-        return self._process not in (0, os.getpid())
+        return self._process not in (0, _current_process)
 
     def _refuse_fork(self) -> None:
         """Raise `DatabaseUnavailable` in a fork of the process that constructed this object.
@@ -838,18 +839,20 @@ def _opened_before_fork(path: Path) -> DatabaseUnavailable:
     )
 
 
-def _remember_parent_files() -> None:
-    """Remember, in a process that was just forked, which files its parent has open. The fork must not open them.
+def _note_fork() -> None:
+    """Remember, in a process that was just forked, its id, and which files its parent has open. It must not open them.
 
     SQLite in the fork would take the parent's locks for its own, even after opening the file again. The parent would
     then take itself for the last user of the file and delete the log to which the fork writes
     (sqlite.org/howtocorrupt.html, section 2.6).
     """
+    global _current_process
+    _current_process = os.getpid()
     _parent_files.update(map(os.path.realpath, _open_files.values()))
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_remember_parent_files)
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 # ---------------------------------------------------------------------- files

@@ -17,6 +17,7 @@ from hermes_core.recall.rank import (
     proactive_evidence,
     proactive_odds,
     rank_candidates,
+    says_unknown,
     score_places,
     select_proactive,
     surprise,
@@ -32,6 +33,50 @@ def ranked(
     return [
         r.candidate.id for r in rank_candidates(analyse(question), candidates, limit=limit, budget=budget)
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I don't know.",
+        "I’M NOT SURE WHERE IT IS.",
+        "I'm unaware of that.",
+        "I found no.",
+        "I have nothing on this.",
+        "I could not find it.",
+        "I was unable to find it.",
+        "No idea!",
+        "You never told me.",
+        "That is unknown.",
+        "Das weiß ich nicht.",
+        "Keine Ahnung.",
+        "Je ne sais pas.",
+        "Je n'ai rien trouvé.",
+        "Aucune trace.",
+        "No lo sé.",
+        "Non lo so.",
+        "Não sei.",
+        "Не знаю.",
+        "Нет данных.",
+        "我不知道。",
+        "没找到。",
+        "わかりません。",
+        "모르겠어요.",
+        "찾지 못했어요.",
+    ],
+)
+def test_a_text_that_knows_no_answer_is_recognised(text: str) -> None:
+    assert says_unknown(text)
+    assert not says_unknown(f"{text} But it is in the drawer, aber in der Schublade.")
+
+
+def test_scores_of_further_terms_are_added_to_earlier_ones() -> None:
+    one, other = TermHits(1, {(1, 0): 1.0, (2, 5): 1.0}), TermHits(2, {(1, 1): 1.0, (3, 0): 1.0})
+    earlier = score_places([one], total=100)
+    both = score_places([other], 100, earlier=earlier)
+
+    assert both == pytest.approx(score_places([one, other], total=100))
+    assert earlier == score_places([one], total=100)
 
 
 def test_a_word_counts_for_the_neighbours_of_the_message_that_holds_it() -> None:

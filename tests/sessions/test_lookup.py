@@ -6,7 +6,7 @@ import pytest
 
 from hermes_core.recall.query import analyse
 from hermes_core.sessions.search.filters import Filters
-from hermes_core.sessions.search.fts5 import Fts5Reader, scope_facts
+from hermes_core.sessions.search.fts5 import Fts5Reader, KnownSpeakers, scope_facts
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, MAX_RARE_MESSAGES
 from hermes_core.sessions.search.match import match_of
 from hermes_core.sessions.search.reader import IndexRequest
@@ -70,7 +70,7 @@ def test_how_often_a_common_word_stands_is_estimated_from_how_thick_it_lies(larg
     for number in range(MANY):
         large.append_message("s1", "user", f"other {number}")
     database = Database(large.database.path)
-    newest = scope_facts(database, "plan", Filters(), ()).newest or 0
+    newest = scope_facts(database, "plan", Filters(), (), KnownSpeakers())[0].newest or 0
     reader = Fts5Reader(database, Filters(), None, 10, newest)
 
     (plan,) = analyse("plan").terms

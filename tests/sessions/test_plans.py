@@ -14,6 +14,8 @@ import pytest
 
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
+from hermes_core.sessions.search.filters import Filters
+from hermes_core.sessions.search.fts5 import MAX_NEW_MESSAGES
 from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.postgres import PostgresDatabase, psycopg_sql
@@ -211,6 +213,57 @@ def test_a_search_for_one_user_does_not_walk_through_what_others_said(db: Sessio
     few = steps(db, own)
     others(400, 4_000)
     assert steps(db, own) < 1.5 * few
+
+
+@pytest.mark.sqlite_only("steps of SQLite are counted")
+def test_a_search_for_the_only_user_costs_no_more_than_a_search_for_all(db: SessionStore) -> None:
+    with db.transaction():
+        for number in range(120):
+            db.create_session(f"of {number}")
+            db.append_message(f"of {number}", "user", f"kumquat trees {number % 7} plums")
+    hits = db.past.search("kumquat plums")
+    all_users = steps(db, lambda: db.past.search("kumquat plums"))
+
+    assert db.past.search("kumquat plums", user="") == hits
+    assert steps(db, lambda: db.past.search("kumquat plums", user="")) <= 1.2 * all_users
+    db.create_session("of another", user="u")
+    db.append_message("of another", "user", "kumquat plums kumquat plums")
+    assert db.past.search("kumquat plums", limit=1)[0].session_id == "of another"
+    assert "of another" not in {hit.session_id for hit in db.past.search("kumquat plums", user="")}
+
+
+@pytest.mark.sqlite_only("steps of SQLite are counted")
+def test_a_named_time_is_read_from_its_newest_messages(db: SessionStore) -> None:
+    def say(first: int, last: int) -> None:
+        with db.transaction():
+            for number in range(first, last):
+                db.append_message("of then", "user", f"plum {number}", timestamp=1.7e9 + number)
+
+    def asked() -> None:
+        assert db.past.search("What about the figs in November 2023?", now=1.8e9)
+
+    db.create_session("of then", started_at=1.7e9)
+    say(0, 300)
+    few = steps(db, asked)
+    say(300, 3_000)
+    assert steps(db, asked) < 1.2 * few
+
+
+@pytest.mark.sqlite_only("a server seeks the names of a question")
+def test_a_speaker_who_is_new_since_the_last_search_is_known(db: SessionStore) -> None:
+    def named(question: str) -> list[str]:
+        return db.index.scope_facts(question, Filters(), ()).names
+
+    db.append_message("s1", "user", "plums", speaker="Ann")
+    assert named("What did Ann eat?") == ["Ann"]
+    db.append_message("s1", "user", "figs", speaker="Bob")
+    assert named("What did Bob and Ann eat?") == ["Ann", "Bob"]
+    with db.transaction():
+        for number in range(MAX_NEW_MESSAGES + 1):
+            db.append_message("s1", "user", "figs", speaker=f"Cy{number}")
+    assert named("What did Cy0 eat?") == ["Cy0"]
+    db.delete_session("s1")
+    assert named("What did Bob and Ann eat?") == []
 
 
 @pytest.mark.sqlite_only("steps of SQLite are counted")

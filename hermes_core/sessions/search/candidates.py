@@ -283,7 +283,7 @@ def _snippet(row: Any, matches: Sequence[Match]) -> str:
 def _candidate(row: tuple[Any, ...], scores: Mapping[Place, float], likeness: float) -> RankCandidate:
     message_id, key, position, content, timestamp, speaker, reply, answer, role = row
     score = scores.get((key, position), 0.0)
-    unanswered = bool(answer) and says_unknown(answer) and (role == "assistant" or asks(content))
+    unanswered = bool(answer) and (role == "assistant" or asks(content)) and says_unknown(answer)
     assistant = role == "assistant"
     return RankCandidate(
         message_id,

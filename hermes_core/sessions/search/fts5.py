@@ -10,6 +10,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from hermes_core.recall.query import named_in
 from hermes_core.recall.rank import Place
 from hermes_core.sessions.lineage import SOURCES
@@ -45,8 +47,9 @@ SEEK_FREQUENCY = 300
 # whole lists is cheaper.
 MAX_SPAN_SESSIONS = 100
 
-# Conditions in one statement; SQLite joins at most 500 SELECTs.
-MAX_LOOK_UPS = 100
+# A search reads messages of a named time by their time, and stops at the first ones, unless the messages of others are
+# more than so many times those in scope. Then it reads the sessions in scope.
+MAX_OTHERS_SHARE = 4
 
 
 def _quoted(phrase: Phrase) -> str:
@@ -63,23 +66,32 @@ FTS5 = Syntax(
 
 _COUNTED = "f.rowid"
 
+# If at most this many messages are new, their speakers are added to those of the last search. Otherwise all are sought.
+MAX_NEW_MESSAGES = 20
+
 # A range of message ids: the first and the last.
 Span = tuple[int, int]
 
-# All speakers and sources, the progress of a rebuild, the number of index tables, and that of the newest message, in one
-# read. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite begin at `name` and
-# not at '': otherwise it walks over all messages before it, for each name again.
+# All speakers. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite begin at `name`
+# and not at '': otherwise it walks over all messages before it, for each name again.
+_ALL_SPEAKERS = """
+    SELECT min(speaker) FROM messages WHERE speaker > ''
+    UNION ALL
+    SELECT (SELECT min(speaker) FROM messages WHERE speaker > name AND likely(speaker > '')) FROM found WHERE name <> ''
+"""
+_NEW_SPEAKERS = "SELECT DISTINCT speaker FROM messages WHERE id > ?"
+
+# The progress of a rebuild, the number of index tables, the newest message, all sources and speakers, in one read.
 _FACTS = f"""
-    WITH RECURSIVE found (name) AS (
-        SELECT min(speaker) FROM messages WHERE speaker > ''
-        UNION ALL
-        SELECT (SELECT min(speaker) FROM messages WHERE speaker > name AND likely(speaker > '')) FROM found WHERE name <> ''
-    ), {SOURCES}
+    WITH RECURSIVE found (name) AS ({{}}), {SOURCES}
     SELECT 'index', (SELECT value FROM state_meta WHERE key = ?),
         (SELECT count(*) FROM sqlite_schema WHERE name = 'messages_fts'), (SELECT coalesce(max(id), 0) FROM messages)
     UNION ALL SELECT 'source', source, 0, 0 FROM names WHERE source IS NOT NULL
     UNION ALL SELECT 'speaker', name, 0, 0 FROM (SELECT name FROM found WHERE name <> '' LIMIT 2000)
 """
+
+_WINDOWS = """json_each(?) w CROSS JOIN messages m ON m.session_key = json_extract(w.value, '$[0]')
+    AND m.position BETWEEN json_extract(w.value, '$[1]') AND json_extract(w.value, '$[2]')"""
 
 # CROSS keeps SQLite from reading the sessions first.
 _SESSIONS = "CROSS JOIN sessions s ON s.key = m.session_key"
@@ -87,15 +99,29 @@ _JOINS = Joins(
     ids=f"json_each(?) w CROSS JOIN messages m ON m.id = w.value {_SESSIONS}",
     places=f"""json_each(?) w CROSS JOIN messages m
         ON m.session_key = w.value >> 32 AND m.position = w.value & 4294967295 {_SESSIONS}""",
-    windows=f"""json_each(?) w CROSS JOIN messages m ON m.session_key = json_extract(w.value, '$[0]')
-        AND m.position BETWEEN json_extract(w.value, '$[1]') AND json_extract(w.value, '$[2]') {_SESSIONS}""",
+    windows=f"{_WINDOWS} {_SESSIONS}",
 )
 
 
-def scope_facts(database: Database, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
-    """Return whom a question names, which of these sources are stored, and the newest message."""
-    (_, progress, tables, newest), *rows = database.execute(_FACTS, (PROGRESS_KEY,)).fetchall()
-    named = sorted(named_in(query, [row[1] for row in rows if row[0] == "speaker"]))
+class KnownSpeakers(Struct, frozen=True):
+    """The names of people who wrote messages up to `newest`. Some of these messages may be deleted."""
+
+    newest: int = 0
+    names: frozenset[str] = frozenset()
+
+
+def scope_facts(
+    database: Database, query: str, filters: Filters, sources: Collection[str], known: KnownSpeakers
+) -> tuple[ScopeFacts, KnownSpeakers]:
+    """Return whom a question names, which of these sources are stored, and the newest message; and all speakers now."""
+    (newest,) = database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
+    if newest > known.newest + MAX_NEW_MESSAGES:
+        known = KnownSpeakers()
+    sql = _FACTS.format(_NEW_SPEAKERS if known.newest else _ALL_SPEAKERS)
+    values = (known.newest, PROGRESS_KEY) if known.newest else (PROGRESS_KEY,)
+    (_, progress, tables, newest), *rows = database.execute(sql, values).fetchall()
+    known = KnownSpeakers(newest, known.names.union([row[1] for row in rows if row[0] == "speaker"]))
+    named = sorted(named_in(query, known.names))
     condition, parameters = session_condition(database, filters.scope())
     sql = (
         "SELECT 1 FROM messages m JOIN sessions s ON s.key = m.session_key"
@@ -103,7 +129,7 @@ def scope_facts(database: Database, query: str, filters: Filters, sources: Colle
     )
     names = [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
     stored = tuple(row[1] for row in rows if row[0] == "source" and row[1] in sources)
-    return ScopeFacts(names, stored, newest if progress is None and tables else None)
+    return ScopeFacts(names, stored, newest if progress is None and tables else None), known
 
 
 class Fts5Reader(IndexReader):
@@ -117,13 +143,12 @@ class Fts5Reader(IndexReader):
     ) -> None:
         super().__init__(database, filters, order, limit)
         self._sessions = _SESSIONS if filters.needs_sessions else ""
-        scope = filters.scope()
-        condition, parameters = session_condition(database, scope)
-        self._scope, self._scope_parameters = "WHERE", [] if not scope.needs_sessions else parameters
-        if scope.needs_sessions:
-            self._scope = f"JOIN sessions s ON s.key = m.session_key WHERE {condition} AND"
         self._newest = newest
         self._counter = ScopeCounter(database, filters, self._newest)
+        self._scope, self._scope_parameters = "WHERE", list[Any]()
+        if (scope := self._counter.scope).needs_sessions:
+            condition, self._scope_parameters = session_condition(database, scope)
+            self._scope = f"JOIN sessions s ON s.key = m.session_key WHERE {condition} AND"
         self.total = self._counter.total
         self._spans = self._counter.spans(order)
 
@@ -149,34 +174,36 @@ class Fts5Reader(IndexReader):
         return self._each([(match, limit)], ROW)[0]
 
     def _each(self, wanted: Sequence[tuple[Match, int]], columns: str) -> list[list[Any]]:
-        """Return for each condition up to so many of the messages that fulfil it, the newest first, or the oldest.
-
-        All conditions are one statement for each span of messages.
-        """
+        """Return for each condition up to so many of the messages that fulfil it, the newest first, or the oldest."""
         rows: list[list[Any]] = [[] for _ in wanted]
         joins = columns != _COUNTED or self._scope_parameters
         # A hidden message may have left terms: another version of Python may take a letter for another sign.
         scope = f"JOIN messages m ON m.id = f.rowid AND m.state < 2 {self._scope}" if joins else "WHERE"
+        # The same text for each condition, which SQLite then parses once.
+        sql = f"""SELECT {columns} FROM messages_fts f {scope} messages_fts MATCH ?
+            AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?"""
+        expressions = [expression_of(match, FTS5) for match, _ in wanted]
         for first, last in self._spans:
-            parts, asked = [], list[object]()
-            for number, (match, limit) in enumerate(wanted):
-                expression = expression_of(match, FTS5)
-                if expression is None or len(rows[number]) >= limit:
-                    continue
-                parts.append(
-                    f"""SELECT * FROM (SELECT {number}, {columns} FROM messages_fts f {scope} messages_fts MATCH ?
-                        AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?)"""
-                )
-                asked += *self._scope_parameters, expression, first, last, limit - len(rows[number])
-            for at in range(0, len(parts), MAX_LOOK_UPS):
-                size = len(asked) // len(parts)
-                sql = " UNION ALL ".join(parts[at : at + MAX_LOOK_UPS])
-                values = asked[at * size : (at + MAX_LOOK_UPS) * size]
-                for row in self._database.execute(sql, values).fetchall():
-                    rows[row[0]].append(row[1:])
-            if not parts:
-                break
+            for number, (_, limit) in enumerate(wanted):
+                if expressions[number] is not None and (rest := limit - len(rows[number])) > 0:
+                    asked = (*self._scope_parameters, expressions[number], first, last, rest)
+                    rows[number] += self._tuples(sql, asked)
         return rows
+
+    def _tuples(self, sql: str, values: Sequence[object]) -> list[Any]:
+        """Return the rows of a statement as tuples: a search reads a thousand, and others take a third longer."""
+        cursor = self._database.execute(sql, values)
+        cursor.row_factory = None
+        return cursor.fetchall()
+
+    def _between(self, start: float, end: float) -> Condition:
+        if self.total * MAX_OTHERS_SHARE < self._newest:
+            return super()._between(start, end)
+        return (
+            f"""SELECT {ROW} FROM messages m {self._sessions} WHERE {self._filters} AND m.timestamp >= ? AND m.timestamp < ?
+                ORDER BY m.timestamp DESC, m.id DESC LIMIT {self._limit}""",
+            [*self._parameters, start, end],
+        )
 
     def _common(self, ids: Sequence[tuple[int]]) -> Postings:
         """Return the number of messages with a common term, of which counting stopped at the last of `ids`."""
@@ -187,21 +214,14 @@ class Fts5Reader(IndexReader):
         frequency = count * self.total // max(passed, count)
         return Postings((), max(frequency, count), whole=False)
 
-    def around(
-        self, places: Collection[Place], matches: Sequence[CommonMatch]
-    ) -> tuple[set[Place], list[list[IndexRow]]]:
-        """Return the messages whose words count for these places, and which of them fulfil each condition."""
-        rows = self._database.execute(
-            f"SELECT w.key, m.id, m.session_key, m.position FROM {self.joins.windows}",
-            (json.dumps(windows_around(places)),),
-        )
-        near: set[Place] = set()
+    def around(self, places: Collection[Place], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
+        """Return for each condition which of the messages whose words count for these places fulfil it."""
         by_window: dict[int, set[int]] = {}
-        for window, message_id, key, position in rows:
-            near.add((key, position))
+        sql = f"SELECT w.key, m.id FROM {_WINDOWS}"
+        for window, message_id in self._tuples(sql, (json.dumps(windows_around(places)),)):
             by_window.setdefault(window, set()).add(message_id)
         spans = {(min(ids), max(ids)): ids for ids in by_window.values()}
-        return near, [self._among(match, spans) for match in matches]
+        return [self._among(match, spans) for match in matches]
 
     def among(self, rows: Sequence[IndexRow], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
         """Return for each condition which of these messages fulfil it."""
@@ -225,11 +245,11 @@ class Fts5Reader(IndexReader):
             source, within = "", "f.rowid BETWEEN ? AND ? AND +f.rowid IN (SELECT value FROM json_each(?))"
             first, last = min(start for start, _ in spans), max(end for _, end in spans)
             asked = (expression, first, last, json.dumps([i for ids in spans.values() for i in ids]))
-        rows = self._database.execute(
+        rows = self._tuples(
             f"""SELECT {ROW} FROM {source} messages_fts f
                 JOIN messages m ON m.id = f.rowid WHERE messages_fts MATCH ? AND {within}""",
             asked,
-        ).fetchall()
+        )
         ids = {message_id for span in spans.values() for message_id in span}
         return [row for row in rows if row[3] in ids]  # other sessions' messages lie between those of a span
 
@@ -262,14 +282,16 @@ class ScopeCounter:
     """A counter of the messages in the sessions of the filters, so that other owners' messages change no ranking.
 
     Attributes:
+        scope: The filters of sessions; none if all sessions pass, because nobody else has any.
         total: Number of messages in the scope of the filters.
     """
 
     def __init__(self, database: Database, filters: Filters, newest: int) -> None:
         self._database = database
-        self._scope = filters.scope()
         self._newest = newest
-        scope = self._scope
+        self.scope = scope = filters.scope()
+        if scope == Filters(user=scope.user) and self._is_alone(scope.user):
+            self.scope = scope = Filters()
         self._named = bool(scope.sources or scope.sessions or scope.user is not None)
         # Ranges of message ids of the sessions with the number of their messages; None if there are too many sessions.
         self._sessions, self.total = self._few_sessions() if self._named else (None, newest)
@@ -310,14 +332,21 @@ class ScopeCounter:
             (key, key, position),
         )
 
+    def _is_alone(self, user: str | None) -> bool:
+        """Return True if all messages are in sessions of this user."""
+        # Two conditions, each of which SQLite seeks in the index over users.
+        other = 'EXISTS (SELECT 1 FROM sessions WHERE "user" {} ? AND message_count > 0)'
+        sql = f"SELECT {other.format('<')} OR {other.format('>')}"
+        return user is not None and not self._database.execute(sql, (user, user)).fetchone()[0]
+
     def _sum(self, expression: str, parameters: tuple[int, ...] = ()) -> int:
-        condition, of_sessions = session_condition(self._database, self._scope)
+        condition, of_sessions = session_condition(self._database, self.scope)
         sql = f"SELECT coalesce(sum({expression}), 0) FROM sessions s WHERE {condition}"
         return int(self._database.execute(sql, (*parameters, *of_sessions)).fetchone()[0])
 
     def _few_sessions(self) -> tuple[list[tuple[Span, int]] | None, int]:
         """Return the ranges of the sessions, or None if there are too many of them, and the number of their messages."""
-        condition, parameters = session_condition(self._database, self._scope)
+        condition, parameters = session_condition(self._database, self.scope)
         # In a session, message ids grow with positions, so the first and last position give its range of ids.
         end = "(SELECT id FROM messages WHERE session_key = s.key AND position IS NOT NULL ORDER BY position {} LIMIT 1)"
         rows = self._database.execute(

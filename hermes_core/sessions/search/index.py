@@ -24,6 +24,7 @@ from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
     from hermes_core.sessions.search.filters import Filters
+    from hermes_core.sessions.search.fts5 import KnownSpeakers
     from hermes_core.sessions.search.protocol import SearchEngine
     from hermes_core.sessions.search.reader import IndexReader, ScopeFacts
 
@@ -64,6 +65,7 @@ class Fts5Index(MessageIndex):
 
     _database: Database
     _may_lack = True  # False after a look that found no unfinished rebuild
+    _speakers: KnownSpeakers | None = None
 
     def add(
         self, connection: Connection, message_ids: Sequence[int], rows: Sequence[Mapping[str, Any]]
@@ -106,9 +108,11 @@ class Fts5Index(MessageIndex):
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
         """Return whom a question names, which of these sources are stored, and the newest message."""
-        from hermes_core.sessions.search.fts5 import scope_facts
+        from hermes_core.sessions.search.fts5 import KnownSpeakers, scope_facts
 
-        return scope_facts(self._database, query, filters, sources)
+        known = self._speakers or KnownSpeakers()
+        facts, self._speakers = scope_facts(self._database, query, filters, sources, known)
+        return facts
 
     def reader(self, filters: Filters, order: Order | None, limit: int, newest: int) -> IndexReader:
         """Return a reader for one search that ranks at most `limit` messages."""

@@ -118,17 +118,16 @@ class Lookup:
             more.append(replace(rarest, places={**rarest.places, **dict.fromkeys(newest, 1.0)}, whole=True))
             self._weighed |= {term: more[-1] for term, places in self._weighed.items() if places is rarest}
         total = self._reader.total
-        scores = score_places(bringing + more, total, self._sizes)
+        brought = score_places(bringing, total, self._sizes)
+        scores = score_places(more, total, self._sizes, brought)
         if len(weighing) <= few:
             return scores
         also = [(key, position) for key, position, _, _ in self.others]
         best = {*heapq.nlargest(MAX_WEIGHED_PLACES, scores, key=scores.__getitem__), *also}
-        near, rows = self._reader.around(best, [CommonMatch(term.match, term.frequency) for term in weighing])
-        terms = [replace(t, places={p: w for p, w in t.places.items() if p in near}) for t in bringing]
+        rows = self._reader.around(best, [CommonMatch(term.match, term.frequency) for term in weighing])
         among = {t.match: self._with_rows(t, hits) for t, hits in zip(weighing, rows, strict=True)}
-        terms += among.values()
         self._weighed |= {t: among[p.match] for t, p in self._weighed.items() if p.match in among}
-        weighed = score_places(terms, total, self._sizes)
+        weighed = score_places([*among.values()], total, self._sizes, brought)
         return {place: weighed.get(place, 0.0) for place in best}
 
     def overlap(self, place: Place, part: str) -> Overlap:

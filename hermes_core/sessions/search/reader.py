@@ -197,10 +197,8 @@ class IndexReader(ABC):
         """Return the newest messages that fulfil a condition that `find` has looked up."""
 
     @abstractmethod
-    def around(
-        self, places: Collection[Place], matches: Sequence[CommonMatch]
-    ) -> tuple[set[Place], list[list[IndexRow]]]:
-        """Return the messages whose words count for these places, and which of them fulfil each condition."""
+    def around(self, places: Collection[Place], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
+        """Return for each condition which of the messages whose words count for these places fulfil it."""
 
     @abstractmethod
     def among(self, rows: Sequence[IndexRow], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:

@@ -321,12 +321,10 @@ class GinReader(IndexReader):
             [self._owner],
         )
 
-    def around(
-        self, places: Collection[Place], matches: Sequence[CommonMatch]
-    ) -> tuple[set[Place], list[list[IndexRow]]]:
-        """Return the messages whose words count for these places, and which of them fulfil each condition."""
+    def around(self, places: Collection[Place], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
+        """Return for each condition which of the messages whose words count for these places fulfil it."""
         rows = self._with_matches(self.joins.windows, windows_around(places), matches)
-        return {(row[0], row[1]) for row in rows}, _by_match(rows, matches)
+        return _by_match(rows, matches)
 
     def among(self, rows: Sequence[IndexRow], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
         """Return for each condition which of these messages fulfil it."""
