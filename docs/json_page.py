@@ -154,6 +154,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory eval": EvalReport,
         "hermes-memory import": {
             **{key: Sometimes(hint, "for conversations") for key, hint in _fields(ImportResult).items()},
+            **{key: Sometimes(int, "if the file has memories") for key in ("memories", "notes")},
             "records": Sometimes(kinds, "for an export"),
             "imported": Sometimes(kinds, "for an export, without --dry-run"),
             "present": Sometimes(kinds, "for an export, without --dry-run"),

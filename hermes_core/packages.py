@@ -144,6 +144,7 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
             "openclaw",
             "opencode",
             "prompt-history",
+            "saved-memories",
         ),
     ),
     "mcp": KnownExtension(

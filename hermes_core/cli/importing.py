@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from hermes_core.cli import Failure, extensions_of, home_of
 from hermes_core.cli.output import finish, print_result, progress_bar
 from hermes_core.contract.extensions import IMPORT_ARCHIVE
 from hermes_core.errors import ConfigError, ImportFailed
-from hermes_core.importers import Skip, SkipLog, StreamedSession, find_files, is_known, stream_file
+from hermes_core.importers import Skip, SkipLog, StreamedItem, find_files, is_known, stream_file
 from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.formats import known_formats, missing_formats
 from hermes_core.importers.run import ImportResult, import_sessions
@@ -71,7 +71,9 @@ class _Import(Struct):
             memory = self.memory()
             # One for all files: it reads the beginnings of all stored sessions.
             self.copies = self.copies or CopyFinder(memory.sessions)
-            self.done = self.done.plus(import_sessions(memory, whole, self.on_turn, self.copies))
+            self.done = self.done.plus(
+                import_sessions(memory, whole, self.on_turn, self.copies, self.problems)
+            )
         skips.close()
         if self.several:
             self.skips.add(skips, str(file))
@@ -81,11 +83,12 @@ class _Import(Struct):
     def result(self) -> ImportResult:
         """Return the counts, and add what people should know to `problems`."""
         done = replace(self.done, skipped=tuple(self.skips.all()))
-        if not done.sessions and (done.skipped or not self.problems):
+        brought = done.sessions or done.memories or done.known
+        if not brought and (done.skipped or not self.problems):
             place = f" in {self.first}" if self.first else ""
             reason = _describe_skip(done.skipped[0]) if done.skipped else f"no conversation is there{place}"
             self.problems.append(f"nothing was imported: {reason}")
-        self.problems += [_describe_skip(skip) for skip in done.skipped if skip.fault and done.sessions]
+        self.problems += [_describe_skip(skip) for skip in done.skipped if skip.fault and brought]
         return done
 
 
@@ -164,17 +167,29 @@ def import_command(
             build_with_progress(memory[0])
             delivered = memory[0].flush(timeout=60)
             run.problems += memory[0].problems()
-    print_result(done, lambda: _print(done, len(paths) if several else 0))
+    print_result(_document(done), lambda: _print(done, len(paths) if several else 0))
     if not delivered:
         run.problems.append("some turns still wait for the provider: hermes-memory outbox list shows them")
     finish(ctx, run.problems)
+
+
+def _document(done: ImportResult) -> dict[str, object]:
+    """Return the counts, those of memories only if there are some."""
+    counts = {one.name: getattr(done, one.name) for one in fields(done)}
+    return {name: count for name, count in counts.items() if count or name not in ("memories", "notes")}
 
 
 def _print(done: ImportResult, files: int) -> None:
     turns, messages = counted(done.turns, "turn"), counted(done.messages, "message")
     known = f", {done.known:,} known already" if done.known else ""
     places = f" in {counted(files, 'file')}" if files else ""
-    click.echo(f"{turns} ({messages}) of {counted(done.sessions, 'session')}{places} imported{known}")
+    if done.sessions or not (done.memories or done.known):
+        click.echo(f"{turns} ({messages}) of {counted(done.sessions, 'session')}{places} imported{known}")
+        known = ""
+    if done.memories or known:
+        click.echo(f"{counted(done.memories, 'memory', 'memories')} imported{known}")
+    if done.notes:
+        click.echo(f"notes that wait for you among these: {done.notes:,}; hermes-memory review shows them")
     for skip in done.skipped:
         if not skip.fault:
             click.echo(hanging(f"left out: {_describe_skip(skip)}"))
@@ -213,7 +228,7 @@ def _is_zip(path: Path) -> bool:
         return False
 
 
-def _until_fault(sessions: Iterable[StreamedSession], faults: list[str]) -> Iterator[StreamedSession]:
+def _until_fault(sessions: Iterable[StreamedItem], faults: list[str]) -> Iterator[StreamedItem]:
     """Yield the sessions up to a fault in the file, and add a sentence about it to `faults`."""
     try:
         yield from sessions
@@ -228,7 +243,7 @@ def _describe_skip(skip: Skip) -> str:
 
 
 def import_with_progress(
-    memory: Memory, sessions: Iterable[StreamedSession], total: int | None = None
+    memory: Memory, sessions: Iterable[StreamedItem], total: int | None = None
 ) -> ImportResult:
     """Import with a progress bar on standard error. `total` is the number of turns."""
     with progress_bar("importing", "turns") as bar, memory.sessions.vectors_later():

@@ -40,11 +40,14 @@ from hermes_core.importers.stream import (
 )
 from hermes_core.importers.unpack import find_files
 from hermes_core.importers.values import (
+    PROJECT_KIND,
     ImportedMessage,
+    ImportedRecord,
     ImportedSession,
     ImportedTurn,
     Skip,
     SkipLog,
+    StreamedItem,
     StreamedSession,
     excerpt_id,
     split_turns,
@@ -53,13 +56,16 @@ from hermes_core.importers.values import (
 __all__ = [
     "NO_WORDS",
     "OF_PROGRAM",
+    "PROJECT_KIND",
     "ImportedMessage",
+    "ImportedRecord",
     "ImportedSession",
     "ImportedTurn",
     "JsonLine",
     "Part",
     "Skip",
     "SkipLog",
+    "StreamedItem",
     "StreamedSession",
     "excerpt_id",
     "expected",

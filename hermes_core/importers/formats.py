@@ -16,7 +16,14 @@ from hermes_core.contract.extensions import ImporterEntry
 from hermes_core.errors import ImportFailed
 from hermes_core.importers.stream import first_bytes, first_lines, read_values
 from hermes_core.importers.unpack import unpack
-from hermes_core.importers.values import ImportedSession, ImportedTurn, SkipLog, StreamedSession, with_calls
+from hermes_core.importers.values import (
+    ImportedRecord,
+    ImportedSession,
+    ImportedTurn,
+    SkipLog,
+    StreamedItem,
+    with_calls,
+)
 from hermes_core.loader.extensions import (
     Extensions,
     extension_remedy,
@@ -62,10 +69,8 @@ def read_file(
 
     Raises `ImportFailed` with the file, the place in it and what was expected there. Nothing is read in part.
     """
-    sessions = (
-        replace(session, turns=tuple(turns))
-        for session, turns in stream_file(path, format, SkipLog(strict=True), extensions)
-    )
+    items = stream_file(path, format, SkipLog(strict=True), extensions)
+    sessions = (replace(item[0], turns=tuple(item[1])) for item in items if isinstance(item, tuple))
     # A file may hold the same conversation twice; its later state counts.
     return list({session.id: session for session in sessions if session.turns}.values())
 
@@ -75,8 +80,8 @@ def stream_file(
     format: str = "auto",  # noqa: A002 (the option's name)
     skips: SkipLog | None = None,
     extensions: Extensions | None = None,
-) -> Iterator[StreamedSession]:
-    """Yield every conversation of a file, with at most one conversation of a list, or one turn, in memory.
+) -> Iterator[StreamedItem]:
+    """Yield every conversation and every saved memory of a file, with at most one conversation of a list, or one turn, in memory.
 
     Args:
         format: Name of the format; default "auto", which detects it.
@@ -101,8 +106,13 @@ def stream_file(
                 next(read_values(plain), None)
                 raise ImportFailed(f"the format {entry.name!r} has one object a line", "name another format")
             log = SkipLog() if skips is None else skips
-            for session, turns in _reader(entry, loaded)(plain, log):
-                yield session, _CountedTurns(turns, log)
+            for item in _reader(entry, loaded)(plain, log):
+                if isinstance(item, ImportedRecord):
+                    log.stored += 1
+                    yield item
+                else:
+                    session, turns = item
+                    yield session, _CountedTurns(turns, log)
     except ImportFailed as exc:
         raise ImportFailed(f"{str(file)!r}: {exc.message}", exc.remedy) from exc
     except RecursionError:

@@ -12,12 +12,15 @@ from typing import Any
 from hermes_core.contract.values import Message, Session
 from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.forms import match_messages
+from hermes_core.importers.records import RecordImport
 from hermes_core.importers.stream import json_digest
 from hermes_core.importers.values import (
     ImportedMessage,
+    ImportedRecord,
     ImportedSession,
     ImportedTurn,
     Skip,
+    StreamedItem,
     StreamedSession,
     excerpt_id,
 )
@@ -34,13 +37,22 @@ _NAMESPACE = uuid.UUID("6f2d2f1e-3d0c-5c4e-9a53-0d6a1f1c7f2b")
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """Counts of an import. `known` turns were imported before; `skipped` are the reasons for what was left out."""
+    """Counts of an import.
+
+    Attributes:
+        known: Turns and memories that were imported before.
+        skipped: The reasons for what was left out.
+        memories: Memories that the other program keeps.
+        notes: Number of these that wait as notes.
+    """
 
     sessions: int = 0
     turns: int = 0
     messages: int = 0
     known: int = 0
     skipped: tuple[Skip, ...] = ()
+    memories: int = 0
+    notes: int = 0
 
     def plus(self, other: ImportResult) -> ImportResult:
         """Return the counts of both imports together."""
@@ -50,23 +62,29 @@ class ImportResult:
             self.messages + other.messages,
             self.known + other.known,
             (*self.skipped, *other.skipped),
+            self.memories + other.memories,
+            self.notes + other.notes,
         )
 
 
 def import_sessions(
     memory: Memory,
-    sessions: Iterable[StreamedSession],
+    items: Iterable[StreamedItem],
     on_turn: Callable[[], None] = lambda: None,
     copies: CopyFinder | None = None,
+    problems: list[str] | None = None,
 ) -> ImportResult:
-    """Store every turn of `sessions` that is not stored yet. It is safe to run again, also after a kill.
+    """Store every turn and every memory that is not stored yet. It is safe to run again, also after a kill.
 
     Args:
+        items: Conversations and memories, as `stream_file` yields them.
         on_turn: Called once a turn, for a progress bar.
         copies: The finder of copies for several imports, which knows the sessions of the earlier ones.
+        problems: Gets a sentence for each memory that the provider did not take.
     """
     total, copies = ImportResult(), copies or CopyFinder(memory.sessions)
-    for head, whole in _match_stored(memory.sessions, sessions):
+    records: list[RecordImport] = []
+    for head, whole in _match_stored(memory.sessions, _sessions_of(memory, items, records)):
         if head.excerpt_of and memory.sessions.get_session(head.excerpt_of) is not None:
             total = replace(total, sessions=total.sessions + 1, known=total.known + sum(1 for _ in whole))
             continue
@@ -123,7 +141,27 @@ def import_sessions(
         total = ImportResult(
             total.sessions + is_other, total.turns + new, total.messages + messages, total.known + known
         )
+    for one in records:
+        kept = one.counts.total() - one.counts["known"]
+        total = replace(
+            total, known=total.known + one.counts["known"], memories=kept, notes=one.counts["note"]
+        )
+        if problems is not None:
+            problems += one.problems
     return total
+
+
+def _sessions_of(
+    memory: Memory, items: Iterable[StreamedItem], records: list[RecordImport]
+) -> Iterator[StreamedSession]:
+    """Yield the conversations, and store the memories between them. The first memory adds its import to `records`."""
+    for item in items:
+        if isinstance(item, ImportedRecord):
+            if not records:
+                records.append(RecordImport(memory))
+            records[0].take(item)
+        else:
+            yield item
 
 
 def _without_repeated_refs(turn: ImportedTurn, seen: dict[str, int]) -> ImportedTurn:

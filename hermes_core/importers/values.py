@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from hermes_core.contract.values import MemoryRecord
 from hermes_core.errors import ImportFailed
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.sessions.records import Relation
@@ -94,6 +95,24 @@ class ImportedSession:
             object.__setattr__(self, "relation", self.relation or "branch")
 
 
+PROJECT_KIND = "project"
+"""`kind` of a record about a project, which becomes a note in MEMORY.md. All others are about the person."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRecord:
+    """A memory that another program keeps. It is no word of the person.
+
+    Attributes:
+        source: Name of the program.
+        title: Name of what the record belongs to, as a project; "" if it has none.
+    """
+
+    record: MemoryRecord
+    source: str
+    title: str = ""
+
+
 def excerpt_id(session_id: str) -> str:
     """Return the id of the session that holds only the prompts of this one."""
     return f"{session_id}-prompts"
@@ -102,6 +121,9 @@ def excerpt_id(session_id: str) -> str:
 StreamedSession = tuple[ImportedSession, Iterable[ImportedTurn]]
 """A session without its turns, and an iterable that reads the turns from the file. If the session is `minted`, the turns
 can be iterated more than once."""
+
+StreamedItem = StreamedSession | ImportedRecord
+"""A session, or a memory that the program keeps beside its conversations."""
 
 
 def split_turns(messages: Iterable[ImportedMessage], *, named: bool = False) -> Iterator[ImportedTurn]:

@@ -104,7 +104,7 @@ def test_an_unknown_file_says_which_package_reads_more(tmp_path: Path, content: 
         read_file(path)
     assert "known are JSON Lines with session, role and content" in caught.value.remedy
     assert (
-        "prompt-history) are in the package hermes-memory-importers, which is not installed; run: "
+        "saved-memories) are in the package hermes-memory-importers, which is not installed; run: "
         in caught.value.remedy
     )
 

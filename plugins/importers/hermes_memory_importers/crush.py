@@ -16,6 +16,7 @@ from hermes_core.importers import (
     Part,
     SkipLog,
     StreamedSession,
+    read_fact,
     read_list,
     read_message,
     read_object,
@@ -48,8 +49,8 @@ def read_crush(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
                 head = ImportedSession(
                     f"{SOURCE}-{row['id']}",
                     SOURCE,
-                    read_text(row["title"], "title"),
-                    read_time(row["created_at"], "created_at"),
+                    read_fact(read_text, row["title"], f"session {row['id']}, title", skips) or "",
+                    read_fact(read_time, row["created_at"], f"session {row['id']}, created_at", skips),
                 )
                 yield head, split_turns(messages, named=True)
 

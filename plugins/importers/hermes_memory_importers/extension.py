@@ -84,6 +84,12 @@ FORMATS = (
         "hermes_memory_importers.claude_ai:score_claude_ai",
     ),
     ImporterEntry(
+        "saved-memories",
+        "saved memories and projects of claude.ai and ChatGPT",
+        "hermes_memory_importers.saved_memories:read_saved_memories",
+        "hermes_memory_importers.saved_memories:score_saved_memories",
+    ),
+    ImporterEntry(
         "locomo",
         "LoCoMo (sessions with dia_id)",
         "hermes_memory_importers.locomo:read_locomo_file",

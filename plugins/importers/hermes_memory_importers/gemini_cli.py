@@ -20,6 +20,7 @@ from hermes_core.importers import (
     SkipLog,
     StreamedSession,
     read_content,
+    read_fact,
     read_list,
     read_message,
     read_object,
@@ -77,8 +78,10 @@ def read_gemini_cli(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
             ImportedSession(
                 f"{SOURCE}-{session_id}",
                 SOURCE,
-                read_text(session.facts.get("summary"), "summary").partition("\n")[0][:200],
-                read_time(session.facts.get("startTime"), "startTime"),
+                (read_fact(read_text, session.facts.get("summary"), "summary", skips) or "").partition("\n")[
+                    0
+                ][:200],
+                read_fact(read_time, session.facts.get("startTime"), "startTime", skips),
             ),
             split_turns(messages, named=True),
         )

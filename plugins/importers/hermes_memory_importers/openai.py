@@ -7,6 +7,7 @@ of messages; the branch that was last on screen is read. DeepSeek's export has t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from math import nan
 from pathlib import Path
@@ -19,7 +20,7 @@ from hermes_core.importers import (
     ImportedSession,
     Part,
     SkipLog,
-    StreamedSession,
+    StreamedItem,
     expected,
     in_time,
     json_digest,
@@ -36,11 +37,15 @@ from hermes_core.importers import (
     split_turns,
 )
 from hermes_memory_importers.conversations import stream_conversations
+from hermes_memory_importers.markers import START, without_marks
+from hermes_memory_importers.saved_memories import MEMORY_KIND, ContextRecords
 
 _DEEPSEEK_ROLES = {"REQUEST": "user", "RESPONSE": "assistant"}
 
-# ChatGPT stores its reasoning and its notes about the person beside the conversation.
-_HIDDEN_KINDS = frozenset({"thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"})
+# ChatGPT stores its reasoning, and its memories and what the person set, beside the conversation.
+_HIDDEN_KINDS = frozenset({"thoughts", "reasoning_recap"})
+_CONTEXT_KINDS = frozenset({"user_editable_context", "model_editable_context"})
+_MEMORY_TOOL = "bio"
 
 
 def is_openai(value: Mapping[str, Any]) -> bool:
@@ -70,21 +75,26 @@ def score_openai(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (
     return 3 if is_chatgpt(value) else int(is_openai(value))
 
 
-def read_openai(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
+def read_openai(path: Path, skips: SkipLog) -> Iterator[StreamedItem]:
     """Yield every conversation of a file."""
     return stream_openai(read_records(path, skips), skips)
 
 
-def stream_openai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSession]:
-    """Yield every conversation among these values, in their order, without empty ones.
+def stream_openai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedItem]:
+    """Yield every conversation among these values, in their order, without empty ones, and the memories beside them.
 
     A conversation or a message that can't be read is logged as a fault, and the rest is imported.
     """
-    return stream_conversations(
+    saved = ContextRecords(skips)
+    conversations = stream_conversations(
         _conversations(values, skips),
-        lambda item, where: _session(read_object(item, where), where, skips),
+        lambda item, where: _session(read_object(item, where), where, skips, saved),
         skips,
     )
+    for conversation in conversations:
+        yield conversation
+        yield from saved.pop()
+    yield from saved.pop()
 
 
 def _conversations(values: Iterable[Any], skips: SkipLog) -> Iterator[Any]:
@@ -100,13 +110,13 @@ def _conversations(values: Iterable[Any], skips: SkipLog) -> Iterator[Any]:
             yield from rest
 
 
-def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSession:
+def _session(item: Mapping[str, Any], where: str, skips: SkipLog, saved: ContextRecords) -> ImportedSession:
     title = read_fact(read_text, item.get("title"), f"{where}, title", skips) or ""
     own_id = read_text(item.get("conversation_id") or item.get("id"), f"{where}, id")
     times = (item.get(name) for name in ("create_time", "created_at", "inserted_at"))
     started = read_fact(read_time, next(filter(None, times), None), f"{where}, create_time", skips)
     if "mapping" in item:
-        messages = list(_branch_messages(item, where, skips))
+        messages = list(_branch_messages(item, where, skips, saved))
         nodes = read_object(item["mapping"], f"{where}, mapping").values()
         source = "deepseek" if any(map(_is_deepseek, nodes)) else "chatgpt"
     elif "messages" in item:
@@ -154,7 +164,9 @@ def _listed_messages(values: Sequence[Any], where: str, skips: SkipLog) -> list[
     return list(chain.from_iterable(in_time(found, times)))
 
 
-def _branch_messages(item: Mapping[str, Any], where: str, skips: SkipLog) -> Iterator[ImportedMessage]:
+def _branch_messages(
+    item: Mapping[str, Any], where: str, skips: SkipLog, saved: ContextRecords
+) -> Iterator[ImportedMessage]:
     branch = _branch(item, where)
     names = {name for name, _ in branch}
     nodes = read_object(item["mapping"], f"{where}, mapping").items()
@@ -170,7 +182,7 @@ def _branch_messages(item: Mapping[str, Any], where: str, skips: SkipLog) -> Ite
             if _is_deepseek(node):
                 found = _deepseek_messages(node["message"], node_id, place, skips)
             else:
-                found = _tree_messages(node["message"], place, skips)
+                found = _tree_messages(node["message"], place, skips, saved)
         except ImportFailed as exc:
             skips.fault(exc)
         else:
@@ -249,7 +261,7 @@ def _deepseek_messages(
     ]
 
 
-def _tree_messages(node: object, where: str, skips: SkipLog) -> list[ImportedMessage]:
+def _tree_messages(node: object, where: str, skips: SkipLog, saved: ContextRecords) -> list[ImportedMessage]:
     """Return the messages of a node, none for instructions, reasoning and hidden messages."""
     message = read_object(node, where)
     author = read_object(message.get("author"), f"{where}, author")
@@ -259,7 +271,9 @@ def _tree_messages(node: object, where: str, skips: SkipLog) -> list[ImportedMes
     kind = read_text(content.get("content_type"), f"{where}, content_type")
     ref = read_text(message.get("id"), f"{where}, id")
     at = read_time(message.get("create_time"), f"{where}, create_time")
-    if metadata.get("is_visually_hidden_from_conversation"):
+    if kind in _CONTEXT_KINDS:
+        saved.take(content, where)
+    elif metadata.get("is_visually_hidden_from_conversation"):
         skips.note("messages that were hidden from the person", where)
     elif kind in _HIDDEN_KINDS:
         skips.note(f"parts of the kind {kind!r}", where)
@@ -268,8 +282,35 @@ def _tree_messages(node: object, where: str, skips: SkipLog) -> list[ImportedMes
     else:
         name = read_text(author.get("name"), f"{where}, name")
         parts = _tree_parts(message, content, role, name, f"{where}, content", skips)
+        if role == "assistant" and message.get("recipient") == _MEMORY_TOOL:
+            parts = _with_memory(parts, skips, saved)
+        elif role != "tool":
+            parts = _without_marks(parts, metadata, role, where, skips)
         return read_message(role, parts, where, skips, ref=ref, at=at)
     return []
+
+
+def _with_memory(parts: Iterator[Part], skips: SkipLog, saved: ContextRecords) -> Iterator[Part]:
+    """Yield the call by which the model saved a memory, which is a record too."""
+    for part in parts:
+        text = str((part.call or {}).get("arguments", "")).strip()
+        if not text.startswith("{") and saved.add(text, MEMORY_KIND):
+            skips.open(1, 0)
+        yield part
+
+
+def _without_marks(
+    parts: Iterator[Part], metadata: Mapping[str, Any], role: str, where: str, skips: SkipLog
+) -> Iterator[Part]:
+    """Yield the parts with what marks of citations and entities stand for."""
+    for part in parts:
+        # Only marks that no keyboard types are a program's in the words of a person.
+        if part.kind == "text" and (role == "assistant" or START in part.text):
+            text, unknown = without_marks(part.text, metadata)
+            skips.note_part("marks of citations and pictures of which the file says nothing", where, unknown)
+            yield replace(part, text=text)
+        else:
+            yield part
 
 
 def _tree_parts(

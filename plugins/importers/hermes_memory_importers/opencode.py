@@ -25,6 +25,7 @@ from hermes_core.importers import (
     expected,
     first_bytes,
     read_content,
+    read_fact,
     read_list,
     read_message,
     read_object,
@@ -147,9 +148,10 @@ def _stream(session: _Session, skips: SkipLog) -> Iterator[StreamedSession]:
     created = time.get("created") if isinstance(time, Mapping) else facts.get("time_created")
     messages: list[ImportedMessage] = []
     undone = _undone_from(facts.get("revert"))
+    place = f"session {facts.get('id')}"
     for info, parts in session.messages:
         name = str(info.get("id", ""))
-        where = f"session {facts.get('id')}, message {name}"
+        where = f"{place}, message {name}"
         if parent:
             skips.note("messages of a subagent", where)
         elif undone and name >= undone:
@@ -166,8 +168,8 @@ def _stream(session: _Session, skips: SkipLog) -> Iterator[StreamedSession]:
         head = ImportedSession(
             f"{SOURCE}-{facts.get('id')}",
             SOURCE,
-            read_text(facts.get("title"), "title"),
-            read_time(created, "time"),
+            read_fact(read_text, facts.get("title"), f"{place}, title", skips) or "",
+            read_fact(read_time, created, f"{place}, time", skips),
         )
         yield head, split_turns(messages, named=True)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import SkipLog, stream_file
+from hermes_core.importers import ImportedRecord, SkipLog, stream_file
 
 SAMPLES = Path(__file__).parent / "samples"
 FILES = sorted(str(path.relative_to(SAMPLES)) for path in SAMPLES.rglob("*") if path.is_file())
@@ -42,8 +42,11 @@ def test_parts_in_are_parts_stored_and_parts_counted(name: str, tmp_path: Path) 
         with closing(sqlite3.connect(path)) as connection:
             connection.executescript(text)
     stored = Counter[str]()
-    for _, turns in stream_file(path, skips=skips):
-        for turn in turns:
+    for item in stream_file(path, skips=skips):
+        if isinstance(item, ImportedRecord):
+            stored += parts_of(item.record.text)
+            continue
+        for turn in item[1]:
             for message in turn.messages:
                 stored += parts_of(f"{message.content} {json.dumps(message.tool_calls)}")
     skips.close()
@@ -89,8 +92,9 @@ def test_the_account_holds_for_files_that_are_damaged(name: str, tmp_path: Path)
             path.write_text(json.dumps(data))
         skips = SkipLog()
         try:
-            for _, turns in stream_file(path, skips=skips):
-                list(turns)
+            for item in stream_file(path, skips=skips):
+                if not isinstance(item, ImportedRecord):
+                    list(item[1])
         except ImportFailed:
             continue
         counted = sum(skip.count for skip in skips.all())
