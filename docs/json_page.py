@@ -257,6 +257,8 @@ CHANGE: dict[str, Any] = {
     "usage": Sometimes(str, "when the file took it, and with `current_entries`"),
     "entry_count": Sometimes(int, "when the file took it"),
     "performed": Sometimes(bool, "false when the provider alone took it"),
+    "changed_entries": Sometimes(list[str], "when the new entry says otherwise than these"),
+    "question": Sometimes(str, "with `changed_entries`: what a model is asked"),
     "caution": Sometimes(str, "when a removed entry held a secret, which is in the history"),
     "warning": Sometimes(str, "when the change is made and something around it failed"),
     "notice": Sometimes(str, "when the file had been changed by hand, and what was made of it"),

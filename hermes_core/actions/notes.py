@@ -116,6 +116,8 @@ class NoteResult(Struct, frozen=True):
         if not self.ok:
             return refusal_text(self.result)
         parts = [self.result.get(key, "") for key in ("message", "usage", "notice", "warning")]
+        if changed := self.result.get("changed_entries"):
+            parts.append(f"It says otherwise than: {'; '.join(changed)}. Remove what no longer holds.")
         return " ".join(filter(None, parts))
 
 

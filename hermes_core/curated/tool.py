@@ -6,7 +6,7 @@ import contextlib
 import copy
 import json
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from msgspec.structs import replace
@@ -197,39 +197,39 @@ def _run(
         checked.append(operation)
     if refusal:
         return store.refuse(refusal, target if target in store.enabled_targets else None, session)
-    added = [operation.content for operation in checked if operation.action == "add"]
+    new = [operation.content for operation in checked if operation.action != "remove"]
     # Read before the write, so that the new entries are not among them.
-    standing = _standing(stored, target) if added else []
+    standing = _standing(stored, store.enabled_targets) if new else {}
     result = store.write(target, checked, session, batch=not single, reading=reading)
-    changed = _changed_by(
-        added, standing, [operation.old_text for operation in checked if operation.old_text]
-    )
+    changed = _contradicted(new, standing, [operation.old_text for operation in checked])
     if changed and result.get("success"):
-        result |= {"changed_entries": changed, "question": _REPLACE_IT}
+        others = sorted({standing[entry] for entry in changed} - {target})
+        elsewhere = "".join(f" An older entry is in target '{other}'." for other in others)
+        result |= {"changed_entries": changed, "question": _REPLACE_IT + elsewhere}
     return result
 
 
-def _changed_by(added: Sequence[str], standing: Sequence[str], mentioned: Sequence[str]) -> list[str]:
-    """Return the entries that the added ones contradict, but for those that the call mentions."""
+def _contradicted(new: Sequence[str], standing: Iterable[str], mentioned: Sequence[str]) -> list[str]:
+    """Return the entries that can't hold beside the new ones, but for those that the call mentions."""
     if not standing:
         return []
-    from hermes_core.recall.changes import (
-        changes,  # here, since it takes 10 ms, and most commands add no note
-    )
+    # Imported here, since it takes 10 ms, and most commands add no note.
+    from hermes_core.recall.changes import contradicts
 
     return [
         entry
         for entry in standing
-        if any(changes(entry, new) for new in added) and not any(text in entry for text in mentioned if text)
+        if any(contradicts(entry, text) for text in new if text != entry)
+        and not any(text in entry for text in mentioned if text)
     ]
 
 
-def _standing(stored: StoredNotes, target: MemoryTarget) -> list[str]:
-    """Return the entries of a target that the system prompt shows; none if the file can't be read."""
+def _standing(stored: StoredNotes, targets: Iterable[MemoryTarget]) -> dict[str, MemoryTarget]:
+    """Return the target of each entry that the system prompt shows; none if a file can't be read."""
     with contextlib.suppress(HermesError):
         shown = set(stored.shown_entries())
-        return [entry for entry in stored.entries(target) if entry in shown]
-    return []
+        return {entry: target for target in targets for entry in stored.entries(target) if entry in shown}
+    return {}
 
 
 def _operation(item: object) -> Operation | Refusal:

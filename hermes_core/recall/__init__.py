@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hermes_core.recall.changes import Statement, asks_formerly, find_outdated
     from hermes_core.recall.letters import hebrew_forms
     from hermes_core.recall.query import Analysis, Term, analyse
     from hermes_core.recall.rank import (
@@ -44,11 +45,14 @@ __all__ = [
     "Place",
     "RankCandidate",
     "Ranked",
+    "Statement",
     "Term",
     "TermHits",
     "analyse",
+    "asks_formerly",
     "count_tokens",
     "dense_runs",
+    "find_outdated",
     "fold",
     "grams",
     "hebrew_forms",
@@ -69,9 +73,12 @@ _MODULE_OF = {
     "RankCandidate": "rank",
     "Ranked": "rank",
     "SIMILAR_WORD_WEIGHT": "rank",
+    "Statement": "changes",
     "Term": "query",
     "TermHits": "rank",
     "analyse": "query",
+    "asks_formerly": "changes",
+    "find_outdated": "changes",
     "hebrew_forms": "letters",
     "rank_candidates": "rank",
     "says_unknown": "rank",

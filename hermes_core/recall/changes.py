@@ -54,6 +54,17 @@ _NEW = re.compile(
     r"\b(?:new|neue[rnsm]?|nuev[oa]s?|nouve(?:au|l|lle)s?|nuov[oaie]|nov[oa]s?|nieuwe|новый|новая|новое|yeni|nowy|nowa)\s+(\w+)"
 )
 
+# Words before a value of which there is one, and words of a preference, of which there is one for each matter.
+_ONE_AT_A_TIME = re.compile(
+    r"is|are|in|at|on|to|by|from|under|near|ist|sind|im|am|bei|auf|unter|zum|zur|um|es|son|en|est|sont|à|au|chez|sur|è|a|"
+    r"sono|da|é|são|em|är|på|er|til|в|на|у|под|"
+    r"named|called|name|hei(?:ß|ss)t|genannt|llama|nombre|appelle|nom|chiama|nome|chama|heet|зовут|since|until|over|after"
+)
+_PREFERENCE = re.compile(
+    r"\b(?:prefer\w*|default\w*|bevorzug\w*|prefier\w*|préf\w*|предпочита\w*|voorkeur)\b|偏好",
+    re.IGNORECASE,
+)
+
 # Questions that ask for what held before.
 _FORMERLY = re.compile(
     r"\b(?:used to|before|previous(?:ly)?|former(?:ly)?|first|originally|old|earlier|früher\w*|vorher|zuerst|damals|alte[rnsm]?|"
@@ -76,6 +87,8 @@ _IT = re.compile(
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"an|the|my|ein\w*|de[rmns]|die|das|mein\w*|une?|les?|la|una?|el|los")
+# Words before a German noun, which is no name for its capital letter.
+_BEFORE_NOUN = re.compile(rf"{_ARTICLE.pattern}|im|ins|zum|zur|vom|beim")
 _SENTENCE_END = re.compile(r"(?<=[^\d][.!?。！？])\s+|(?<=[。！？])|\n+|[;；]\s*")
 
 
@@ -138,6 +151,38 @@ def changes(older: str, newer: str) -> bool:
     if len(older) > MAX_STATEMENT_CHARS or len(newer) > MAX_STATEMENT_CHARS:
         return False
     return any(_changes(one, other) for one in _sentences(older) for other in _sentences(newer))
+
+
+def contradicts(standing: str, new: str) -> bool:
+    """Return True if a new note and one that stands can't both hold, because they give one matter two values.
+
+    A note says what holds, and is no event that may happen again. So another name or number at the same place is enough,
+    or another preference.
+
+    >>> contradicts("User lives in Graz", "User lives in Vienna"), contradicts("User likes tea", "User likes coffee")
+    (True, False)
+    """
+    if changes(standing, new):
+        return True
+    if len(standing) > MAX_STATEMENT_CHARS or len(new) > MAX_STATEMENT_CHARS:
+        return False
+    return any(_differs(one, other) for one in _sentences(standing) for other in _sentences(new))
+
+
+def _differs(standing: str, new: str) -> bool:
+    """Return True if two sentences are the same but for a value of which there is only one at a time."""
+    one, other = _read(standing).tokens, _read(new).tokens
+    kind = _restates(one, other)
+    if kind != "word":
+        at = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a.key != b.key), 0)
+        # Of a name, there may be several: "speaks German". Of what one is, or where, there is one.
+        single = _ONE_AT_A_TIME.fullmatch(one[at - 1].key) or ":" in standing
+        return kind == "definite" or (kind == "value" and bool(one[at].kind == "number" or single))
+    return bool(_PREFERENCE.search(standing)) or any(map(_is_owned, _TOKEN.findall(standing)))
+
+
+def _is_owned(word: str) -> bool:
+    return word.endswith(("'s", "’s"))
 
 
 def _goes_on(older: Statement, newer: Statement) -> bool:
@@ -269,7 +314,7 @@ def _tokens(text: str) -> tuple[_Token, ...]:
         key = strip_possessive(fold(word))
         if any(map(str.isdigit, word)):
             kind = "number"
-        elif word[0].isupper() and tokens and not _ARTICLE.fullmatch(before):
+        elif word[0].isupper() and tokens and not _BEFORE_NOUN.fullmatch(before):
             kind = "name"
         elif not _is_first_person(word) and (
             len(word) > MAX_SMALL_WORD or (tokens and word[0].isupper()) or dense_runs(word)

@@ -392,3 +392,11 @@ def test_an_editor_that_fails_is_one_line(hermes: Any, monkeypatch: pytest.Monke
         assert hermes(*words, code=1).stderr.endswith(
             "set $VISUAL or $EDITOR to an editor that works in this terminal\n"
         )
+
+
+def test_a_note_that_contradicts_one_that_stands_says_so(hermes: Any, data: Any) -> None:
+    hermes("memory", "add", "User lives in Graz", "--target", "user")
+    shown = hermes("memory", "add", "User lives in Vienna", "--target", "user").stdout
+    assert "It says otherwise than: User lives in Graz. Remove what no longer holds." in shown
+    answer = data("memory", "add", "User lives in Oslo", "--target", "user")
+    assert answer["changed_entries"] == ["User lives in Graz", "User lives in Vienna"]

@@ -168,3 +168,50 @@ def test_a_note_on_another_subject_and_a_replaced_one_ask_nothing(call: Call) ->
 
     assert "question" not in other
     assert "question" not in replaced
+
+
+@pytest.mark.parametrize(
+    ("standing", "new"),
+    [
+        ("User lives in Graz", "User lives in Vienna"),
+        ("User prefers dark mode", "User prefers light mode"),
+        ("Project uses PostgreSQL 15", "Project uses PostgreSQL 16"),
+        ("User's dog is named Rex", "User's dog is named Bello"),
+        ("User's favourite colour is blue", "User's favourite colour is green"),
+        ("Nutzer wohnt in Kiel", "Nutzer wohnt in Graz"),
+        ("User has a dog", "User no longer has a dog"),
+    ],
+)
+def test_declarative_notes_that_contradict_ask_whichever_target_has_them(
+    call: Call, standing: str, new: str
+) -> None:
+    call(action="add", target="user", content=standing)
+    assert call(action="add", target="memory", content=new)["changed_entries"] == [standing]
+
+
+@pytest.mark.parametrize(
+    ("standing", "new"),
+    [
+        ("User likes tea", "User likes coffee"),
+        ("User speaks German", "User speaks French"),
+        ("User's sister lives in Graz", "User's brother lives in Kiel"),
+        ("User is allergic to peanuts", "User is allergic to shrimp"),
+        ("Project uses ruff", "Project uses mypy"),
+        ("The staging server is alpha", "The production server is beta"),
+        ("Nutzer mag Tee", "Nutzer mag Kaffee"),
+        ("The API runs on port 80", "The database runs on port 5432"),
+    ],
+)
+def test_notes_that_hold_together_ask_nothing(call: Call, standing: str, new: str) -> None:
+    call(action="add", target="user", content=standing)
+    assert "question" not in call(action="add", target="user", content=new)
+
+
+def test_a_replacement_that_contradicts_a_third_note_asks_and_names_its_target(call: Call) -> None:
+    call(action="add", target="user", content="User lives in Graz")
+    call(action="add", target="memory", content="User moved house in May")
+    result = call(action="replace", target="memory", old_text="moved", content="User lives in Vienna")
+    assert result["changed_entries"] == ["User lives in Graz"]
+    assert result["question"].endswith("An older entry is in target 'user'.")
+    batch = [{"action": "add", "content": "User lives in Oslo"}, {"action": "remove", "old_text": "Vienna"}]
+    assert call(target="memory", operations=batch)["changed_entries"] == ["User lives in Graz"]

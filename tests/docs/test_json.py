@@ -65,6 +65,8 @@ def test_a_change_of_memory_says_what_it_must(hermes_home: HermesHome) -> None:
     for words in (
         ("add", "The shop opens at nine"),
         ("add", "Tea is at four"),
+        ("add", "The shop opens at 9"),
+        ("add", "The shop opens at 10"),
         ("remove", "e"),
         ("replace", "Tea", "Tea is at five"),
         ("add", "x" * 2200),

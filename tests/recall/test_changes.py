@@ -13,6 +13,7 @@ CHANGED = [
     ("My gym costs 40 euros.", "My gym costs 55 euros."),
     ("The deploy key is in the red folder.", "The deploy key has moved to the vault."),
     ("Meine Schwester wohnt in Graz.", "Meine Schwester ist nach Kiel gezogen."),
+    ("Mein Reisepass liegt in der Schublade.", "Mein Reisepass liegt jetzt im Safe."),
     ("Das Auto steht auf Deck 4.", "Das Auto steht doch auf Deck 2."),
     ("Trabajo en Acme.", "Ya no trabajo en Acme, trabajo en Nordwind."),
     ("J'habite à Nantes.", "J'ai déménagé, j'habite maintenant à Lyon."),

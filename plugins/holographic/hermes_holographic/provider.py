@@ -266,7 +266,7 @@ class HolographicProvider(ConfiguredProvider):
             case "remove":
                 return {"removed": store.remove(_needed("fact_id", fact_id))}
             case "list":
-                listed = store.listing(category, min_trust or 0.0, limit)
+                listed = facts.listing(category, min_trust or 0.0, limit)
                 named = [{**fact, "entities": store.entities.names_of(fact["fact_id"])} for fact in listed]
                 return _answer("facts", named)
             case "contradict":
@@ -447,4 +447,6 @@ def _answer(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _item(fact: dict[str, Any]) -> RecallItem:
     text = fold_space(fact["content"])
-    return RecallItem(text, fact.get("score"), str(fact["fact_id"]), when=utc_time(fact["confirmed_at"])[:10])
+    day = utc_time(fact["confirmed_at"])[:10]
+    when = f"said before, on {day}" if "superseded_by" in fact else day
+    return RecallItem(text, fact.get("score"), str(fact["fact_id"]), when=when)

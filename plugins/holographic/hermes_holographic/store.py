@@ -438,7 +438,7 @@ class FactStore:
         A confirmed fact is the latest. If the later fact is removed, it supersedes nothing. A text with
         more than one statement stays, because the rest may hold.
         """
-        plain = [i for i, fact in facts.items() if _says_one_thing(fact["content"])]
+        plain = [i for i, fact in facts.items() if says_one_thing(fact["content"])]
         found: dict[int, int] = {}
         for part in in_parts(plain, 450):
             sql = _LATEST.format(marks=marks(part))
@@ -576,7 +576,8 @@ def _named(text: str, name: str) -> bool:
     return re.search(rf"{ends}{re.escape(name)}{ends}", text) is not None
 
 
-def _says_one_thing(content: str) -> bool:
+def says_one_thing(content: str) -> bool:
+    """Return whether a text has one statement, so that nothing else is lost with it."""
     return len(sentences(content)) == 1 and " and " not in content
 
 

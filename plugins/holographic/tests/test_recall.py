@@ -58,6 +58,42 @@ def test_what_was_superseded_is_history_and_holds_again_when_said_again(agent: A
     assert recalled(agent, "Where does Mel live?") == ["Mel moved to Tokyo"]
 
 
+@pytest.mark.parametrize(
+    ("older", "newer", "question"),
+    [
+        (
+            "Mein Reisepass liegt in der Schublade.",
+            "Mein Reisepass liegt jetzt im Safe.",
+            "Wo liegt mein Reisepass?",
+        ),
+        ("Trabajo en Acme.", "Ya no trabajo en Acme, trabajo en Nordwind.", "¿Dónde trabajo?"),
+        ("My dentist is Dr Okafor.", "I have a new dentist, Dr Rivas.", "Who is my dentist?"),
+    ],
+)
+def test_a_fact_is_changed_by_the_rule_of_past_sessions(
+    agent: Any, older: str, newer: str, question: str
+) -> None:
+    first = agent.add(older)
+    agent.clock.now += 86_400
+    second = agent.add(newer)
+    assert recalled(agent, question) == [newer]
+    found = {fact["fact_id"]: fact for fact in agent.fact("search", query=question)["results"]}
+    assert found[first]["superseded_by"] == second
+    listed = {fact["fact_id"]: fact for fact in agent.fact("list")["facts"]}
+    assert listed[first]["superseded_by"] == second
+    assert "superseded_by" not in listed[second]
+
+
+def test_a_question_for_what_held_before_gets_it_with_its_date(agent: Any) -> None:
+    agent.add("My passport is in the blue drawer.")
+    agent.clock.now += 86_400
+    agent.add("My passport is in the safe now.")
+    asked = Query("Where was my passport before?", now=agent.clock.now)
+    items = {item.text: item.when for item in agent.provider.prefetch(asked, agent.session).items}
+    assert items["My passport is in the blue drawer."] == "said before, on 2023-11-14"
+    assert items["My passport is in the safe now."] == "2023-11-15"
+
+
 def test_a_text_that_says_more_than_was_contradicted_stays(agent: Any) -> None:
     agent.add("Mel lives in Berlin. Mel keeps bees.")
     agent.add("Mel works at Acme and lives with Ann")

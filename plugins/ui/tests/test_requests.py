@@ -101,3 +101,22 @@ def test_the_recall_of_a_message_says_what_brought_each_result(serve: Serve) -> 
     assert "<b>good</b>" not in page
     assert client.get("/recall").status_code == 200
     assert "starts no provider" in serve(read_only=True).client().get("/recall", params={"q": "tea"}).text
+
+
+def test_what_changed_is_marked_in_a_search_among_facts_and_beside_a_new_note(serve: Serve) -> None:
+    served = serve(provider="holographic")
+    memory, client = served.memory, served.client()
+    facts = ("Mein Reisepass liegt in der Schublade.", "Mein Reisepass liegt jetzt im Safe.")
+    for number, text in enumerate(facts):
+        memory.end_turn(memory.start_session(f"s{number}"), text, "Gut.", at=1e9 + number, warm=False)
+        memory.call_tool(memory.local_session, "fact_store", {"action": "add", "content": text})
+    newest = max(hit.message_id for hit in memory.sessions.past.search("Reisepass", role="user"))
+    found = client.get("/search", params={"q": "Wo liegt mein Reisepass?"}).text
+    assert found.count(f"said before; message {newest} changes it") == 1
+    assert client.get("/facts").text.count("superseded by") == 1
+    form = {"csrf": served.access.csrf, "target": "user"}
+    client.post("/notes/add", data={**form, "content": "User lives in Graz"}, follow_redirects=True)
+    answer = client.post(
+        "/notes/add", data={**form, "content": "User lives in Vienna"}, follow_redirects=True
+    )
+    assert "It says otherwise than: User lives in Graz. Remove what no longer holds." in answer.text
