@@ -262,6 +262,13 @@ class ForeignLoader(Protocol):
         """Return False if a plugin folder holds another sort of plugin. It runs none of the folder's code."""
         ...
 
+    def refusal(self, candidate: Any) -> ProviderError | None:
+        """Return the error for a provider whose plugin.yaml asks for another host or system, None for any other.
+
+        It runs none of the provider's code.
+        """
+        ...
+
     def surroundings(self, home: Path, sessions: object) -> AbstractContextManager[None]:
         """Return a context in which code finds the modules and the environment of its host.
 

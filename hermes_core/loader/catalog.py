@@ -87,9 +87,12 @@ def discover_providers(
                 )
             else:
                 entry = ProviderEntry.of(place, "active" if place in chosen else "idle")
-                if place.kind == "hermes_agent" and foreign.loader is None:
-                    entries.append(entry.failed(foreign.unavailable(), "unavailable"))
-                    continue
+                if place.kind == "hermes_agent":
+                    loader = foreign.loader
+                    error = foreign.unavailable() if loader is None else loader.refusal(place)
+                    if error is not None:
+                        entries.append(entry.failed(error, "unavailable"))
+                        continue
                 entries.append(entry if place in chosen else _with_packages(entry, place))
     configured = {place.name for place in chosen} | set(names)
     for name in sorted(BUNDLED.keys() - {entry.name for entry in entries if entry.state != "shadowed"}):

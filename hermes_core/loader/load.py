@@ -225,6 +225,8 @@ def _load_candidate(
         )
     with loading(), ExitStack() as stack:
         if place.kind == "hermes_agent":
+            if (error := foreign.require(place.name).refusal(place)) is not None:
+                raise error
             stack.enter_context(foreign.require(place.name).surroundings(home.path, sessions))
         loaded = call_with_timeout(
             f"{place.name}: {place.value or place.path}", partial(_load, place, home, name, foreign), timeout

@@ -16,7 +16,7 @@ from hermes_core.cli.output import print_document, print_done, print_result, pri
 from hermes_core.cli.shell import complete_provider
 from hermes_core.config import load_config
 from hermes_core.errors import HermesError, SetupFailed
-from hermes_core.home import FOLDER_PREFIX
+from hermes_core.home import FOLDER_PREFIX, expanded
 from hermes_core.kit import printable
 from hermes_core.kit.cli import confirm, yes_option
 from hermes_core.loader.discover import FOLDERS, ProviderEntry, discover
@@ -31,7 +31,13 @@ from hermes_memory_foreign.plugin_folders import (
     selector_of,
     update_plugin,
 )
-from hermes_memory_foreign.plugin_source import PluginSource, catalog_entry, parse_source, refuse_removed
+from hermes_memory_foreign.plugin_source import (
+    Catalog,
+    PluginSource,
+    catalog_entry,
+    parse_source,
+    refuse_removed,
+)
 
 
 @click.group(cls=Group)
@@ -51,6 +57,13 @@ plugins.add_command(export)
 @click.option("--force", is_flag=True, help="Replace a plugin of that name.")
 @click.option("--allow-removed", is_flag=True, help="Also what the catalog's maintainers removed.")
 @click.option(
+    "--catalog",
+    default="",
+    metavar="FILE",
+    help="A catalog in place of Hermes Agent's: a file of YAML or JSON with pinned commits and removed entries, a folder, "
+    "or an address.",
+)
+@click.option(
     "--enable/--no-enable",
     default=None,
     help="Taken from lines written for Hermes Agent: a provider is chosen by `memory setup` and needs no enabling.",
@@ -63,6 +76,7 @@ def install_folder(
     ref: str,
     force: bool,
     allow_removed: bool,
+    catalog: str,
     enable: bool | None,
 ) -> None:
     """Install the plugin SOURCE into `plugins/` of the home, and load it once in a process of its own.
@@ -78,9 +92,10 @@ def install_folder(
     if "/" not in source and looks_like_key(source):  # the catalog would be asked for it
         raise Failure("the source looks like a key; write the name of a plugin, and nothing was downloaded")
     home = home_of(ctx)
+    listed = Catalog(str(expanded(catalog).absolute()) if catalog and "://" not in catalog else catalog)
     with _interruptible():
-        place = _resolved(parse_source(source, ref), allow_removed=allow_removed)
-        installed = install_plugin(home, place, name=name, force=force)
+        place = _resolved(parse_source(source, ref), listed, allow_removed=allow_removed)
+        installed = install_plugin(home, place, name=name, force=force, catalog=listed)
     _report(home, [installed])
 
 
@@ -167,16 +182,16 @@ def _origin(entry: ProviderEntry, records: dict[str, dict[str, Any]]) -> str:
     return f"{source} {commit[:12]}".strip() or "a folder"
 
 
-def _resolved(source: PluginSource, *, allow_removed: bool) -> PluginSource:
+def _resolved(source: PluginSource, catalog: Catalog, *, allow_removed: bool) -> PluginSource:
     """Return the source with the catalog's entry looked up, and say whose code will run."""
     if source.is_local:
         return source
     if source.kind == "catalog":
-        source = catalog_entry(source)
+        source = catalog_entry(source, catalog)
         warn([f"from the catalog: {source.about}"])
     else:
         warn([f"{source.address} was not reviewed for the catalog; its code runs with your rights"])
-    warn(filter(None, ["" if allow_removed else refuse_removed(source)]))
+    warn(filter(None, ["" if allow_removed else refuse_removed(source, catalog)]))
     return source
 
 

@@ -16,7 +16,7 @@ import importlib_metadata
 
 from hermes_core import HermesHome
 from hermes_core.errors import ProviderError, ProviderUnavailable
-from hermes_core.loader.discover import ProviderCandidate
+from hermes_core.loader.discover import ProviderCandidate, read_manifest
 from hermes_core.loader.entry_points import installed_entry_points, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_memory_foreign.inspection import (
@@ -45,6 +45,17 @@ class HermesAgentLoader:
     def holds_provider(self, folder: Path, manifest: Mapping[str, Any]) -> bool:
         """Return False if the source of a plugin folder, or an earlier load, shows that it holds no provider."""
         return not is_recorded(folder) and may_register_provider(folder, manifest)
+
+    def refusal(self, candidate: ProviderCandidate) -> ProviderError | None:
+        """Return the error for a provider whose plugin.yaml asks for another version or system, else None."""
+        from hermes_memory_foreign.manifest import refusal_of
+
+        if reason := refusal_of(_manifest_of(candidate)):
+            return ProviderUnavailable(
+                f"plugin.yaml of provider {candidate.name!r} says that it {reason}",
+                "ask its author for a version that runs here",
+            )
+        return None
 
     @contextmanager
     def surroundings(self, home: Path, sessions: object) -> Iterator[None]:
@@ -96,10 +107,13 @@ class HermesAgentLoader:
     ) -> object:
         """Return a provider of ours around the provider."""
         from hermes_memory_foreign.adapter import adapt
+        from hermes_memory_foreign.manifest import manifest_notes
 
         first, *others = [*contexts] or [self.context()]
         for other in others:
             first.add(other)
+        names = [tool.name for tool in first.tools], [name for name, _ in first.hooks]
+        first.notes += manifest_notes(_manifest_of(candidate), *names)
         return adapt(provider, candidate.name, home, first, module)
 
     def may_register_later(self, folder: Path, *, has_register: bool) -> bool:
@@ -139,6 +153,14 @@ class HermesAgentLoader:
         from hermes_memory_foreign.export_command import forward_commands
 
         forward_commands(parser, name, host_name)
+
+
+def _manifest_of(candidate: ProviderCandidate) -> Mapping[str, Any]:
+    """Return the content of the plugin.yaml beside a provider, {} without one."""
+    path = candidate.path
+    if path is None:
+        return {}
+    return read_manifest(path if path.is_dir() else path.parent)
 
 
 def _companion_targets(candidate: ProviderCandidate) -> list[str]:

@@ -28,6 +28,7 @@ from hermes_core.loader.discover import BUNDLED, FOLDERS, discover, name_owner, 
 from hermes_core.storage.files import ensure_folder, locked
 from hermes_memory_foreign.plugin_check import FirstLoad, check_plugin
 from hermes_memory_foreign.plugin_source import (
+    Catalog,
     PluginSource,
     catalog_entry,
     fetch,
@@ -45,6 +46,8 @@ _INTENT = "record.json"
 RECORD = ".install-metadata.json"
 
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+DEFAULT_CATALOG = Catalog()
 
 # Another installation may be downloading.
 LOCK_TIMEOUT_S = 300.0
@@ -69,7 +72,12 @@ class InstalledPlugin:
 
 
 def install_plugin(
-    home: HermesHome, source: PluginSource, *, name: str = "", force: bool = False
+    home: HermesHome,
+    source: PluginSource,
+    *,
+    name: str = "",
+    force: bool = False,
+    catalog: Catalog = DEFAULT_CATALOG,
 ) -> InstalledPlugin:
     """Fetch a plugin, load it once in another process, and move it into `plugins/` of the home.
 
@@ -77,6 +85,7 @@ def install_plugin(
         source: The place to fetch it from, with the catalog's entry already looked up.
         name: Its name here; default: the name in its plugin.yaml, else that of its folder or repository.
         force: Replace a plugin of that name.
+        catalog: The catalog that an update looks into, if the plugin is from one.
 
     Raises:
         SetupFailed: It can't be fetched, or does not load. Nothing was changed.
@@ -92,7 +101,7 @@ def install_plugin(
                 f"{str(target)!r} is there already",
                 f"run: hermes-memory plugins update {name}, or add --force",
             )
-        return _publish(home, stage, fetched, target, source, revision)
+        return _publish(home, stage, fetched, target, source, revision, catalog)
 
 
 def _is_top(fetched: Path, tree: Path, source: PluginSource) -> bool:
@@ -127,8 +136,9 @@ def update_plugin(home: HermesHome, name: str) -> InstalledPlugin:
         raise SetupFailed(
             f"where {name!r} came from is not recorded", "run: hermes-memory plugins install SOURCE --force"
         )
+    catalog = Catalog(str(record.get("catalog") or ""))
     if record.get("catalog_name"):
-        source = catalog_entry(PluginSource("catalog", "", catalog=str(record["catalog_name"])))
+        source = catalog_entry(PluginSource("catalog", "", catalog=str(record["catalog_name"])), catalog)
     elif record.get("pinned"):
         raise SetupFailed(
             f"{name!r} is pinned to {record.get('revision')}",
@@ -136,7 +146,7 @@ def update_plugin(home: HermesHome, name: str) -> InstalledPlugin:
         )
     else:
         source = parse_source(str(record["source"]))
-    if unknown := refuse_removed(source):
+    if unknown := refuse_removed(source, catalog):
         logger.warning("updating %s: %s", name, unknown)
     if source.pinned and source.ref == record.get("revision"):
         return _unchanged(target, str(record["revision"]))
@@ -145,7 +155,7 @@ def update_plugin(home: HermesHome, name: str) -> InstalledPlugin:
         if revision and revision == record.get("revision"):
             return _unchanged(target, revision)
         _keep_own_files(target, fetched)
-        return _publish(home, stage, fetched, target, source, revision)
+        return _publish(home, stage, fetched, target, source, revision, catalog)
 
 
 def remove_plugin(home: HermesHome, name: str) -> Path:
@@ -230,7 +240,13 @@ def _complete_record(home: HermesHome, stage: Path) -> None:
 
 
 def _publish(
-    home: HermesHome, stage: Path, fetched: Path, target: Path, source: PluginSource, revision: str
+    home: HermesHome,
+    stage: Path,
+    fetched: Path,
+    target: Path,
+    source: PluginSource,
+    revision: str,
+    catalog: Catalog,
 ) -> InstalledPlugin:
     """Load the plugin once; then move it into its place and record it, or raise `SetupFailed`."""
     # The folder has its final name already, since a plugin may read it from __file__.
@@ -249,6 +265,8 @@ def _publish(
     entry = {"pinned": source.pinned, "revision": revision or source.ref, "source": source.recorded}
     if source.catalog:
         entry["catalog_name"] = source.catalog
+    if catalog.place:
+        entry["catalog"] = catalog.place
     with contextlib.ExitStack() as undo:
         undo.callback(_take_back, home, stage, target, before)
         # Nothing makes the move and the record one step: a kill in between is completed from this file.

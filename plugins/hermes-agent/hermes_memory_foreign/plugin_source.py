@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from hermes_core.loader.discover import BUNDLED
 from hermes_core.storage.files import PRIVATE_FOLDER
 from hermes_memory_foreign.archives import ARCHIVE_SUFFIXES, copy_folder, unpack_archive
 from hermes_memory_foreign.inspection import plugin_candidate
+from hermes_memory_foreign.manifest import declared_words, refusal_of
 
 CATALOG = "HERMES_PLUGIN_CATALOG"
 """Environment variable: address or folder of the catalog of plugins, in place of Hermes Agent's own."""
@@ -45,7 +45,6 @@ _SHORTHAND = re.compile(
 )
 _BROWSER_WORDS = frozenset({"blob", "commit", "tree"})
 _GIT_SCHEMES = ("https://", "http://", "ssh://", "file://", "git://")
-_SYSTEMS = {"macos": "darwin", "windows": "win32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,38 +284,118 @@ def _is_plugin(folder: Path) -> bool:
 # ------------------------------------------------------------------------------------------------------------- catalog
 
 
-def catalog_entry(source: PluginSource) -> PluginSource:
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A catalog of plugins: entries with pinned commits, and plugins that its maintainers removed.
+
+    Attributes:
+        place: An address or folder with a file for each entry and `removed.yaml`, as Hermes Agent has it; or one file of
+            YAML or JSON with all of it. Default: `HERMES_PLUGIN_CATALOG`, else Hermes Agent's own.
+    """
+
+    place: str = ""
+
+    def entry(self, name: str) -> dict[str, Any] | None:
+        """Return the entry of a name, None if there is none. Raises `SetupFailed` if it can't be read."""
+        whole = self._whole()
+        if whole is None:
+            text = _catalog_file(self._where, f"{name}.yaml")
+            return None if text is None else _yaml_mapping(text, f"the catalog's entry {name!r}")
+        return next((one for one in whole[0] if one.get("name") == name), None)
+
+    def removed(self) -> list[dict[str, Any]]:
+        """Return the removed plugins, each with `name` or `repo`, and `reason`. Raises `SetupFailed`."""
+        whole = self._whole()
+        if whole is not None:
+            return whole[1]
+        data = _yaml_mapping(_catalog_file(self._where, "removed.yaml") or "{}", "it")
+        return _entries(data.get("removed"), "reason")
+
+    @property
+    def _where(self) -> str:
+        return self.place or os.environ.get(CATALOG) or CATALOG_URL
+
+    def _whole(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]] | None:
+        """Return the entries and the removed plugins of a catalog in one file, None for a folder or its address."""
+        where = self._where
+        if "://" not in where:
+            path = expanded(where)
+            if path.is_dir():
+                return None
+            if not path.is_file():
+                raise SetupFailed(
+                    f"the catalog {where!r} is not there", "give a file, a folder or an address"
+                )
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+        elif urlsplit(where).path.endswith((".yaml", ".yml", ".json")):
+            text = _download(where, CATALOG_TIMEOUT_S).decode("utf-8-sig", "replace")
+        else:
+            return None
+        data = _yaml(text, f"the catalog {where!r}")
+        if isinstance(data, list):
+            return _entries(data, ""), []
+        if not isinstance(data, dict):
+            raise SetupFailed(f"the catalog {where!r} holds no entries", "give the file of a catalog")
+        if "repo" in data:
+            return [data], []
+        listed = next((data[key] for key in ("plugins", "entries", "catalog") if key in data), None)
+        if listed is None:
+            listed = {name: one for name, one in data.items() if isinstance(one, dict) and "repo" in one}
+        return _entries(listed, ""), _entries(data.get("removed"), "reason")
+
+
+def _entries(listed: Any, text_key: str) -> list[dict[str, Any]]:
+    """Return a list of entries, or a mapping of names to entries, as a list of entries with their names.
+
+    Args:
+        text_key: Key of the text that stands in place of an entry, "" if none may.
+    """
+    if isinstance(listed, dict):
+        pairs = [(name, one) for name, one in listed.items()]
+    else:
+        pairs = [("", one) for one in listed] if isinstance(listed, list) else []
+    entries = []
+    for name, one in pairs:
+        if isinstance(one, dict):
+            entries.append({**({"name": name} if name else {}), **one})
+        elif isinstance(one, str) and text_key:
+            entries.append({"name": name, text_key: one} if name else {"name": one})
+    return entries
+
+
+def catalog_entry(source: PluginSource, catalog: Catalog) -> PluginSource:
     """Return the source that the catalog has under a name: a repository at one commit, which a person reviewed.
 
-    Raises `SetupFailed` if the catalog has no such name, or its entry is not sound.
+    Raises `SetupFailed` if the catalog has no such name, or its entry is not sound or is for another host.
     """
     name = source.catalog
-    text = _catalog_file(f"{name}.yaml")
-    if text is None:
+    data = catalog.entry(name)
+    if data is None:
+        refuse_removed(source, catalog)
         raise SetupFailed(
             f"the catalog has no plugin {name!r}",
             f"run: hermes-memory memory setup {name}"
             if name in BUNDLED
             else f"give OWNER/REPO or a folder; for a Python package: hermes-memory providers install {name}",
         )
-    data = _yaml_mapping(text, f"the catalog's entry {name!r}")
     repo, commit = str(data.get("repo") or ""), str(data.get("sha") or "").strip().lower()
     if not repo.startswith("https://") or not COMMIT.fullmatch(commit) or data.get("name") != name:
         raise SetupFailed(
             f"the catalog's entry {name!r} names no https:// repository and whole commit",
             "tell its maintainers",
         )
-    systems = [_SYSTEMS.get(str(one).lower(), str(one).lower()) for one in data.get("platforms") or ()]
-    if systems and sys.platform not in systems:
-        raise SetupFailed(f"the catalog says that {name!r} runs on {', '.join(systems)}", "use it there")
+    if refused := refusal_of(data):
+        raise SetupFailed(f"the catalog says that {name!r} {refused}", "choose another one, or use it there")
     place = _remote(repo)
     subdir = str(data.get("subdir") or "").strip("/") or place.subdir
     chosen = source.ref or commit
     about = f"{name} of {data.get('maintainer') or 'an unknown maintainer'}, commit {chosen[:12]}"
+    if declared := declared_words(data):
+        about = f"{about}; it declares {declared}"
     return replace(place, subdir=subdir, ref=chosen, pinned=True, catalog=name, about=about)
 
 
-def refuse_removed(source: PluginSource) -> str:
+def refuse_removed(source: PluginSource, catalog: Catalog) -> str:
     """Raise `SetupFailed` for a plugin that the catalog's maintainers removed.
 
     Return a sentence if their list can't be read, else "".
@@ -324,10 +403,10 @@ def refuse_removed(source: PluginSource) -> str:
     if source.is_local:
         return ""
     try:
-        data = _yaml_mapping(_catalog_file("removed.yaml") or "{}", "it")
+        removed = catalog.removed()
     except SetupFailed as exc:
         return f"the catalog's list of removed plugins is not known: {exc.message}"
-    if reason := _removed_reason(source, data):
+    if reason := _removed_reason(source, removed):
         raise SetupFailed(
             f"{source.catalog or source.address!r} was removed from the catalog: {reason}",
             "do not use it; plugins install --allow-removed takes it all the same",
@@ -335,11 +414,9 @@ def refuse_removed(source: PluginSource) -> str:
     return ""
 
 
-def _removed_reason(source: PluginSource, data: dict[str, Any]) -> str:
+def _removed_reason(source: PluginSource, removed: list[dict[str, Any]]) -> str:
     repo = _normal_repo(source.recorded.partition("#")[0])
-    for one in data.get("removed") or ():
-        if not isinstance(one, dict):
-            continue
+    for one in removed:
         same_repo = one.get("repo") and _normal_repo(str(one["repo"])) == repo
         if same_repo or (source.catalog and one.get("name") == source.catalog):
             return str(one.get("reason") or "no reason is given")
@@ -350,9 +427,8 @@ def _normal_repo(address: str) -> str:
     return address.strip().rstrip("/").removesuffix(".git").lower()
 
 
-def _catalog_file(name: str) -> str | None:
-    """Return the text of a file of the catalog, None if it has no such file."""
-    place = os.environ.get(CATALOG) or CATALOG_URL
+def _catalog_file(place: str, name: str) -> str | None:
+    """Return the text of a file of a catalog, None if it has no such file."""
     if "://" not in place:
         path = expanded(place) / name
         return path.read_text(encoding="utf-8-sig") if path.is_file() else None
@@ -365,10 +441,14 @@ def _catalog_file(name: str) -> str | None:
 
 
 def _yaml_mapping(text: str, label: str) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as exc:
-        raise SetupFailed(f"{label} can't be read: {' '.join(str(exc).split())}", "try again later") from exc
+    data = _yaml(text, label)
     if not isinstance(data, dict):
         raise SetupFailed(f"{label} is no mapping", "try again later")
     return data
+
+
+def _yaml(text: str, label: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        raise SetupFailed(f"{label} can't be read: {' '.join(str(exc).split())}", "try again later") from exc

@@ -129,6 +129,7 @@ class Registrations:
         self.skills: list[RegisteredSkill] = []
         self.chat_commands: list[RegisteredCommand] = []
         self.unused: dict[str, int] = {}
+        self.notes: tuple[str, ...] = ()
 
     def register_memory_provider(self, provider: object, *_: Any, **__: Any) -> None:
         """Keep the provider. The last one counts."""
@@ -217,11 +218,12 @@ class Registrations:
         self.unused[what] = self.unused.get(what, 0) + 1
 
     def warnings(self) -> tuple[str, ...]:
-        """Return a line for each registration that was accepted and has no effect here."""
-        return tuple(
+        """Return a line for each registration that was accepted and has no effect here, then the `notes`."""
+        unused = [
             f"{what} has no effect here" + (f" ({count} calls)" if count > 1 else "")
             for what, count in sorted(self.unused.items())
-        )
+        ]
+        return (*unused, *self.notes)
 
 
 def _identity(function: Callable[..., Any]) -> tuple[str, str]:

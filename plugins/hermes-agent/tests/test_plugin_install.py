@@ -341,6 +341,80 @@ def test_an_entry_of_the_catalog_that_is_not_sound_installs_nothing(
     assert installed(hermes_home) == []
 
 
+CATALOGS = {
+    "c.yaml": "plugins:\n  - {{name: duck-memory, repo: {repo}, sha: {sha}, subdir: hermes, maintainer: drake, {more}}}\n"
+    "removed:\n  - {{name: goose, repo: https://github.com/gander/goose, reason: it steals}}\n",
+    "c.json": '{{"entries": {{"duck-memory": {{"repo": "{repo}", "sha": "{sha}", "subdir": "hermes", {json}}}}}, '
+    '"removed": {{"goose": "it steals"}}}}',
+    "list.yml": "- {{name: duck-memory, repo: {repo}, sha: {sha}, subdir: hermes, {more}}}\n",
+    "one.yaml": "name: duck-memory\nrepo: {repo}\nsha: {sha}\nsubdir: hermes\n",
+}
+
+
+@pytest.mark.parametrize("file", CATALOGS)
+def test_a_catalog_in_one_file_is_read_and_remembered(
+    hermes: Hermes, hermes_home: HermesHome, host: Host, tmp_path: Path, file: str
+) -> None:
+    facts = {
+        "repo": "https://github.com/drake/pond",
+        "more": "tier: community",
+        "json": '"tier": "community"',
+    }
+    path = tmp_path / file
+    path.write_text(CATALOGS[file].format(sha=FIRST, **facts))
+    source = {"hermes/__init__.py": DUCK, "hermes/plugin.yaml": "name: duck"}
+    host.repository("drake/pond", source, FIRST, ref=FIRST)
+    assert "commit aaaaaaaaaaaa" in hermes("plugins", "install", "duck-memory", "--catalog", path).stderr
+    assert record(hermes_home, "duck")["catalog"] == str(path)
+    path.write_text(CATALOGS[file].format(sha=SECOND, **facts))
+    host.repository("drake/pond", {**source, "hermes/__init__.py": DUCK + "#"}, SECOND, ref=SECOND)
+    hermes("plugins", "update", "duck")
+    assert record(hermes_home, "duck")["revision"] == SECOND
+    assert not any(asked.startswith("/catalog") for asked in host.asked)
+    said = hermes("plugins", "install", "goose", "--catalog", path, code=1).stderr
+    assert ("it steals" if file in ("c.yaml", "c.json") else "the catalog has no plugin 'goose'") in said
+
+
+def test_a_removed_repository_of_a_catalog_file_is_refused(
+    hermes: Hermes, hermes_home: HermesHome, host: Host, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "plugins: []\nremoved:\n  - {repo: https://github.com/Gander/goose.git, reason: it steals}\n"
+    )
+    host.repository("gander/goose", {"__init__.py": DUCK}, FIRST)
+    assert "it steals" in hermes("plugins", "install", "gander/goose", "--catalog", path, code=1).stderr
+    hermes("plugins", "install", "gander/goose", "--catalog", path, "--allow-removed")
+    assert installed(hermes_home) == ["goose"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "is not there"), ("{", "can't be read"), ("7", "holds no entries"), ("plugins: []", "has no plugin"),
+        ("plugins: [{name: duck-memory, repo: 'https://github.com/d/p', sha: main}]", "names no https:// repository"),
+        ("plugins: [{name: duck-memory, requires_hermes: '>=99', repo: 'https://github.com/d/p', sha: " + FIRST + "}]",
+         "needs Hermes Agent >=99"),
+    ],
+)  # fmt: skip
+def test_a_catalog_file_that_is_not_sound_installs_nothing(
+    hermes: Hermes, hermes_home: HermesHome, host: Host, tmp_path: Path, text: str | None, said: str
+) -> None:
+    path = tmp_path / "c.yaml"
+    if text is not None:
+        path.write_text(text)
+    assert said in hermes("plugins", "install", "duck-memory", "--catalog", path, code=1).stderr
+    assert (installed(hermes_home), host.asked) == ([], [])
+
+
+def test_the_catalog_says_what_a_plugin_declares(hermes: Hermes, hermes_home: HermesHome, host: Host) -> None:
+    declares = "capabilities:\n  provides_tools: [dig]\n  provides_hooks: [pre_llm_call]\n  requires_env: [DUCK_KEY]\n"
+    host.files["/catalog/duck-memory.yaml"] = (ENTRY.format(commit=FIRST) + declares).encode()
+    host.repository("drake/pond", {"hermes/__init__.py": DUCK, "hermes/plugin.yaml": ""}, FIRST, ref=FIRST)
+    said = hermes("plugins", "install", "duck-memory").stderr
+    assert "it declares tools dig; hooks pre_llm_call; variables DUCK_KEY" in said
+
+
 def test_a_folder_and_an_archive_ask_no_server(
     hermes: Hermes, hermes_home: HermesHome, host: Host, tmp_path: Path
 ) -> None:
