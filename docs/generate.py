@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import contract_page
 import host_page
 import json_page
 import kit_page
@@ -52,7 +53,7 @@ ENVIRONMENT = {
     STORAGE_PASSWORD: "The password of the role in `storage.url`, here or in `.env`.",
     LOAD_PROVIDERS: "A comma list of the only providers that may load; set and empty, none. Comes before `providers.allow`.",
     telemetry.CAPTURE_CONTENT: "`true`: spans hold the text of questions, recall and turns, unless `telemetry.content` says otherwise.",
-    CATALOG: "Address or folder of the catalog that `hermes-memory plugins install NAME` looks into, in place of Hermes Agent's.",
+    CATALOG: "Address, folder or file of the catalog that `hermes-memory plugins install NAME` looks into, in place of Hermes Agent's.",
     HOST: "Address that `OWNER/REPO` of `hermes-memory plugins install` is below, in place of `https://github.com`.",
 }
 NO_HOME = "no-such-home"
@@ -245,6 +246,7 @@ PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "reference/tools.md": tools_page,
     "reference/json.md": json_page.json_page,
     "reference/lifecycle.md": lifecycle_page,
+    "reference/hermes-agent-contract.md": contract_page.contract_page,
     **host_page.PAGES,
     **kit_page.PAGES,
     **provider_pages.PAGES,

@@ -42,7 +42,7 @@ DOCUMENTED: dict[str, str] = {
     "safety.origin": "RANKS Reading as_origin current_reading in_scope lowest may_command origin_of_text report_result",
     "origins": "is_said message_origin",
     "safety.fence": "build_memory_context_block clean_result without_context",
-    "safety.scan": "Scan first_threat invisible_characters",
+    "safety.scan": "Scan first_threat invisible_characters scan",
     "safety.neutral": "neutralize",
     "safety.redact": "looks_like_key redact_value secrets_in",
     "safety.templates": "without_turns",

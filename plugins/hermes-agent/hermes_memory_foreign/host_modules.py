@@ -42,7 +42,15 @@ from hermes_core.home import FOLDER_PREFIX
 from hermes_core.kit import write_atomic
 from hermes_core.loader.folder_import import FOLDER_PACKAGE
 from hermes_core.storage.files import ensure_folder
-from hermes_memory_foreign import host_model, host_sessions, host_tools, results, turn_authors
+from hermes_memory_foreign import (
+    host_model,
+    host_plugins,
+    host_sessions,
+    host_tools,
+    manifest,
+    results,
+    turn_authors,
+)
 from hermes_memory_foreign.environment import (
     get_hermes_home,
     reset_hermes_home_override,
@@ -255,11 +263,12 @@ def _is_folder_selector(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(FOLDER_PREFIX)
 
 
-def _save_config(config: Mapping[str, Any], **_: Any) -> None:
+def _save_config(config: Mapping[str, Any], *, merge_existing: bool = True, **options: Any) -> None:
     """Write the values that differ from the file. Everything else in the file stays, with its comments.
 
     Providers keep blocks of their own under `memory`, so keys that this project does not know are theirs to write.
     """
+    host_tools.refuse_options("save_config", {**options, "merge_existing=False": not merge_existing})
     edit_config(_here(), lambda text: _merged(text, config, read_data(text) or {}))
 
 
@@ -301,14 +310,22 @@ def _remove_env_value(name: str) -> None:
     Credentials(_here()).remove(name)
 
 
-def _write_env_vars(*arguments: Any, **_: Any) -> None:
-    """Write the variables of the mapping among the arguments. Older hosts passed the path of `.env` before it."""
+def _write_env_vars(*arguments: Any, **named: Any) -> None:
+    """Write the variables of the mapping among the arguments. Older hosts passed the path of `.env` before it.
+
+    A path and a home must be those of the current call: secrets of another home are not this provider's.
+    """
+    arguments = (*arguments, *named.values())
+    for place in (argument for argument in arguments if isinstance(argument, str | os.PathLike)):
+        if Path(place).absolute() not in (_here().path.absolute(), _here().env_file.absolute()):
+            raise ValueError(f"{str(place)!r} is not the home of this call, {str(_here().path)!r}")
     for variables in (argument for argument in arguments if isinstance(argument, Mapping)):
         for name, value in variables.items():
             _save_env_value(str(name), str(value))
 
 
-def _masked_secret_prompt(prompt: str = "", **_: Any) -> str:
+def _masked_secret_prompt(prompt: str = "", **options: Any) -> str:
+    host_tools.refuse_options("masked_secret_prompt", options)
     if not sys.stdin.isatty():
         raise RuntimeError("a secret is asked for and there is no terminal; put it into .env")
     return getpass.getpass(prompt)
@@ -429,10 +446,19 @@ def _instruction_of_skill(content: Any) -> str | None:
     return words or None
 
 
-def _atomic_json_write(path: str | os.PathLike[str], data: Any, *, mode: int = 0o600, **_: Any) -> None:
+def _atomic_json_write(
+    path: str | os.PathLike[str],
+    data: Any,
+    *,
+    indent: int | None = 2,
+    mode: int | None = 0o600,
+    **options: Any,
+) -> None:
+    """Write JSON as a whole. `options` are those of `json.dumps`."""
     target = Path(path)
     ensure_folder(target.parent)
-    write_atomic(target, json.dumps(data, indent=2, ensure_ascii=False, default=str).encode() + b"\n", mode)
+    text = json.dumps(data, **{"ensure_ascii": False, "default": str, **options}, indent=indent)
+    write_atomic(target, text.encode() + b"\n", 0o600 if mode is None else mode)
 
 
 def _read_json_or_empty(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -531,6 +557,7 @@ VIEWS: dict[str, dict[str, object]] = {
     **host_model.VIEWS,
     **host_sessions.VIEWS,
     **host_tools.VIEWS,
+    **host_plugins.VIEWS,
     HOST_BASE_MODULE: {
         "MemoryProvider": HostMemoryProvider,
         "RecallStatus": RecallStatus,
@@ -579,6 +606,7 @@ VIEWS: dict[str, dict[str, object]] = {
     },
     "hermes_cli.plugins": {
         "get_plugin_manager": lambda: _plugin_manager,
+        "discover_plugins": host_plugins.discover_plugins,
         "PluginManager": PluginManager,
         "PluginContext": PluginContext,
         "PluginManifest": PluginManifest,
@@ -587,8 +615,8 @@ VIEWS: dict[str, dict[str, object]] = {
             | {"on_session_start", "on_session_end", "on_session_finalize", "on_session_reset"}
         ),
     },
-    # The newest version on the package index; newer parts of the contract are offered as names.
-    "hermes_cli": {"__version__": "0.19.0", "__release_date__": "2026.7.20"},
+    # The version whose contract is spoken here, which a package compares with what it needs.
+    "hermes_cli": {"__version__": manifest.CONTRACT_VERSION, "__release_date__": manifest.CONTRACT_DATE},
     "hermes_cli.profiles": {
         "get_active_profile_name": lambda: _here().profile,
         "_get_default_hermes_home": host_tools.default_hermes_home,
@@ -607,7 +635,11 @@ VIEWS: dict[str, dict[str, object]] = {
         "ProviderField": ProviderField,
         "ProviderConfigSchema": ProviderConfigSchema,
     },
-    "tools.registry": {"tool_error": _tool_error, "tool_result": _tool_result},
+    "tools.registry": {
+        "tool_error": _tool_error,
+        "tool_result": _tool_result,
+        "registry": host_plugins.REGISTRY,
+    },
     "utils": {
         "atomic_json_write": _atomic_json_write,
         "read_json_or_empty": _read_json_or_empty,

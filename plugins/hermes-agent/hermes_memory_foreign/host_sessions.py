@@ -21,6 +21,7 @@ from hermes_memory_foreign.environment import (
     lent_sessions,
     warn_once,
 )
+from hermes_memory_foreign.host_tools import refuse_options
 
 # Sessions are written by the memory alone; a provider that writes them too would store every message twice.
 _WRITES = frozenset(
@@ -99,9 +100,13 @@ class SessionDB:
         exclude_sources: Sequence[str] | None = None,
         limit: int = 20,
         offset: int = 0,
-        **_: Any,
+        **options: Any,
     ) -> list[dict[str, Any]]:
         """Return conversations, the last active first, each with the beginning of its first message."""
+        # What these ask for is how conversations are listed here.
+        for name in ("project_compression_tips", "order_by_last_active", "compact_rows"):
+            options.pop(name, None)
+        refuse_options("list_sessions_rich", options)
         listed = self._store.list_sessions(
             source=source,
             exclude_sources=tuple(exclude_sources or ()),
@@ -118,14 +123,16 @@ class SessionDB:
         self, session_id: str, include_inactive: bool = False, limit: int | None = None, offset: int = 0
     ) -> list[dict[str, Any]]:
         """Return the messages of a session, oldest first, without rewound ones."""
-        del include_inactive
+        refuse_options("get_messages", {"include_inactive": include_inactive})
         if self.get_session(session_id) is None:
             return []
         messages = self._store.get_messages(str(session_id), limit=limit, offset=offset)
         return [_message_row(message) for message in messages]
 
-    def get_messages_as_conversation(self, session_id: str, **_: Any) -> list[dict[str, Any]]:
+    def get_messages_as_conversation(self, session_id: str, **options: Any) -> list[dict[str, Any]]:
         """Return the messages of a session in the chat form of OpenAI."""
+        options.pop("repair_alternation", None)  # stored turns alternate
+        refuse_options("get_messages_as_conversation", options)
         if self.get_session(session_id) is None:
             return []
         return [message.as_chat() for message in self._store.get_messages(str(session_id))]
@@ -138,9 +145,15 @@ class SessionDB:
         role_filter: Sequence[str] | None = None,
         limit: int = 20,
         offset: int = 0,
-        **_: Any,
+        sort: str | None = None,
+        **options: Any,
     ) -> list[dict[str, Any]]:
-        """Return the messages that answer a query best, with a snippet in place of the text."""
+        """Return the messages that answer a query best, with a snippet in place of the text.
+
+        Args:
+            sort: "newest" or "oldest" first, among the best; by default the best first.
+        """
+        refuse_options("search_messages", options)
         hits = self._store.past.search(
             str(query),
             role=role_filter,
@@ -149,6 +162,8 @@ class SessionDB:
             user=self._owner,
             limit=limit + offset,
         )
+        if sort in ("newest", "oldest"):
+            hits = sorted(hits, key=lambda hit: hit.timestamp, reverse=sort == "newest")
         return [
             {
                 "id": hit.message_id,

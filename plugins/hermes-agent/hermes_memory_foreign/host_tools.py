@@ -22,8 +22,7 @@ import click
 
 from hermes_core import HermesHome, StreamingContextScrubber, sanitize_context
 from hermes_core.errors import HermesError
-from hermes_core.safety.fence import build_memory_context_block
-from hermes_core.safety.scan import first_threat
+from hermes_memory_foreign import host_plugins
 from hermes_memory_foreign.environment import get_hermes_home, warn_once
 from hermes_memory_foreign.host_model import call_llm, extract_content_or_reasoning
 
@@ -82,6 +81,15 @@ def raise_if_read_blocked(path: str) -> None:
         raise ValueError(reason)
 
 
+def refuse_options(function: str, options: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for options that a view does not know. None, False and "" ask for nothing.
+
+    An option that is dropped without a word would change what the caller gets.
+    """
+    if asked := [name for name, value in options.items() if value not in (None, False, "", ())]:
+        raise TypeError(f"{function}() of this host has no option {', '.join(map(repr, asked))}")
+
+
 # ----------------------------------------------------------------------------------------------------------- utils
 
 _TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
@@ -118,8 +126,9 @@ def decode_modified_key_sequences(text: str) -> str:
     return _KITTY_KEY.sub(letter, _XTERM_KEY.sub(letter, text)) if text else text
 
 
-def safe_input(prompt: str = "", **_: Any) -> str:
+def safe_input(prompt: str = "", **options: Any) -> str:
     """Ask for a line as `input` does, with letters in place of key sequences."""
+    refuse_options("safe_input", options)
     return decode_modified_key_sequences(input(prompt))
 
 
@@ -157,8 +166,9 @@ def list_profiles() -> list[ProfileInfo]:
     ]
 
 
-def cmd_setup_provider(provider_name: str, *_: Any, **__: Any) -> None:
+def cmd_setup_provider(provider_name: str, **options: Any) -> None:
     """Name the command that sets a provider up: a provider's own command can't run it inside itself."""
+    refuse_options("cmd_setup_provider", options)
     click.echo(f"run: hermes-memory memory setup {provider_name}")
 
 
@@ -166,7 +176,11 @@ def curses_radiolist(
     select: Callable[..., int], title: str, items: list[str], selected: int = 0, **options: Any
 ) -> int:
     """Ask for one of the items with `select`, and return its index."""
-    return select(title, items, selected, cancel_returns=options.get("cancel_returns"))
+    cancel_returns, description = options.pop("cancel_returns", None), options.pop("description", None)
+    refuse_options("curses_radiolist", options)
+    return select(
+        f"{title}\n{description}" if description else title, items, selected, cancel_returns=cancel_returns
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ packages
@@ -176,13 +190,15 @@ class FeatureUnavailable(RuntimeError):
     """Error of Hermes Agent's installer. Nothing raises it here."""
 
 
-def ensure_feature(feature: str, **_: Any) -> None:
+def ensure_feature(feature: str, *, prompt: bool = False) -> None:
     """Do nothing: packages are installed by setup, and the import that follows fails by itself without them."""
-    del feature
+    if prompt:
+        warn_once(f"ensure({feature!r}, prompt=True) asks nothing here: memory setup installs packages")
 
 
-def pip_install(arguments: list[str], **_: Any) -> SimpleNamespace:
+def pip_install(arguments: list[str], *, timeout: float | None = None) -> SimpleNamespace:
     """Refuse to run pip and return the failure as a finished process."""
+    del timeout  # nothing is waited for
     text = f"packages are installed by hermes-memory memory setup, not by a provider: {' '.join(arguments)}"
     warn_once(f"_pip_install() of a provider has no effect here: {text}")
     return SimpleNamespace(returncode=1, stdout="", stderr=text)
@@ -277,12 +293,6 @@ def normalize_tool_schema(schema: Any) -> dict[str, Any] | None:
     return dict(bare) if named else None  # type: ignore[arg-type]
 
 
-def _first_threat_message(content: str, scope: str = "strict") -> str | None:
-    del scope  # one scan has all rules
-    threat = first_threat(content)
-    return threat.message if threat else None
-
-
 def _git_root(folder: str | os.PathLike[str] | None = None) -> Path | None:
     start = Path(folder or Path.cwd()).resolve()
     return next((place for place in (start, *start.parents) if (place / ".git").exists()), None)
@@ -302,9 +312,9 @@ def _gateway_config() -> SimpleNamespace:
 VIEWS: dict[str, dict[str, object]] = {
     "agent.memory_manager": {
         "sanitize_context": sanitize_context,
-        "build_memory_context_block": build_memory_context_block,
         "StreamingContextScrubber": StreamingContextScrubber,
         "normalize_tool_schema": normalize_tool_schema,
+        **host_plugins.MANAGER_VIEWS,
         "_EXTERNAL_PREFETCH_TIMEOUT_S": 8.0,
     },
     "agent.coding_context": {
@@ -329,5 +339,4 @@ VIEWS: dict[str, dict[str, object]] = {
     "plugins.memory.query_rewrite": {"rewrite_memory_query": rewrite_memory_query},
     "plugins.plugin_utils": {"SingletonSlot": SingletonSlot, "lazy_singleton": lazy_singleton},
     "tools.lazy_deps": {"ensure": ensure_feature, "FeatureUnavailable": FeatureUnavailable},
-    "tools.threat_patterns": {"first_threat_message": _first_threat_message},
 }
