@@ -7,7 +7,6 @@ waits for the recall of a provider. One memory may be used from several event lo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import inspect
@@ -16,15 +15,23 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from hermes_core.contract.values import Session
-from hermes_core.conversation import Conversation, OpenTurn, ToolForm, ToolResult
+from hermes_core.conversation import (
+    ChatMessages,
+    Conversation,
+    OpenTurn,
+    ToolForm,
+    ToolResult,
+    person_message,
+)
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory, open_memory
+from hermes_core.sessions.chat_forms import MessageInput
 from hermes_core.sessions.open_turns import HostState
 from hermes_core.sessions.past_sessions import PastSessions
 from hermes_core.sessions.records import Content
@@ -288,6 +295,7 @@ class AsyncOpenTurn(_Twin[OpenTurn]):
     """The awaitable twin of `OpenTurn`."""
 
     add = _writing(OpenTurn.add)
+    run_tools = _writing(OpenTurn.run_tools)
     finish = _writing(OpenTurn.finish)
     cancel = _writing(OpenTurn.cancel)
 
@@ -317,7 +325,7 @@ class AsyncOpenTurn(_Twin[OpenTurn]):
         return self._wrapped.problems
 
     @property
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self) -> ChatMessages:
         """The request for the model; see `OpenTurn.messages`."""
         return self._wrapped.messages
 
@@ -326,7 +334,7 @@ class AsyncOpenTurn(_Twin[OpenTurn]):
         """The person's message with the recall; see `OpenTurn.request_message`."""
         return self._wrapped.request_message
 
-    def tools(self, form: ToolForm = "openai") -> list[dict[str, Any]]:
+    def tools(self, form: ToolForm = "openai") -> list[Any]:
         """Return the schemas of the tools of memory; see `OpenTurn.tools`."""
         return self._wrapped.tools(form)
 
@@ -339,6 +347,14 @@ class AsyncOpenTurn(_Twin[OpenTurn]):
         call = functools.partial(self._wrapped.call_tool, name, arguments, call_id)
         run = self._threads.read if name == SESSION_SEARCH_SCHEMA["name"] else self._threads.write
         return await run(call)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Cancel the turn if an exception leaves the `async with` block; see `OpenTurn`."""
+        if kind is not None:
+            await self.cancel()
 
 
 class AsyncConversation(_Twin[Conversation]):
@@ -382,7 +398,7 @@ class AsyncConversation(_Twin[Conversation]):
 
     @_like(Conversation.turn)
     async def turn(
-        self, text: Content, *, history: int | None = None, turn_id: str = "", **options: Any
+        self, text: MessageInput, *, history: int | None = None, turn_id: str = "", **options: Any
     ) -> AsyncOpenTurn:
         """Begin a turn with the person's message; see `Conversation.turn`. If the task is cancelled, so is the turn."""
         chat = self._wrapped
@@ -405,10 +421,12 @@ class AsyncConversation(_Twin[Conversation]):
         return AsyncOpenTurn(await self._threads.read(resume), self._threads)
 
     @_like(Conversation.recall)
-    async def recall(self, text: Content, **options: Any) -> RecallReport:
+    async def recall(self, text: MessageInput, **options: Any) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
         chat = self._wrapped
-        return await _recall(chat.memory, self._threads, text, session=chat.session, **options)
+        return await _recall(
+            chat.memory, self._threads, person_message(text)[0], session=chat.session, **options
+        )
 
     async def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
         """Run a tool that the model called; see `Conversation.call_tool`."""
@@ -490,8 +508,32 @@ class AsyncMemory(_Twin[Memory]):
         return self
 
 
-@contextlib.asynccontextmanager
-async def open_memory_async(
+class _Opening:
+    """A memory that is about to be opened: `await` opens it, `async with` closes it too."""
+
+    def __init__(self, opened: Callable[[], Memory], threads: int) -> None:
+        self._opened, self._threads = opened, threads
+
+    async def _open(self) -> AsyncMemory:
+        pool = Threads(self._threads)
+        try:
+            return AsyncMemory(await pool.read(self._opened, abandon=Memory.close), threads=pool)
+        except BaseException:
+            pool.close()
+            raise
+
+    def __await__(self) -> Generator[Any, None, AsyncMemory]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncMemory:
+        self._memory = await self
+        return self._memory
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._memory.close()
+
+
+def open_memory_async(
     home: str | os.PathLike[str] | HermesHome | None = None,
     *,
     profile: str | None = None,
@@ -501,8 +543,8 @@ async def open_memory_async(
     deadlines: Mapping[str, float] | None = None,
     telemetry: Telemetry | bool | None = None,
     threads: int = DEFAULT_THREADS,
-) -> AsyncIterator[AsyncMemory]:
-    """Open the memory of a home for `async with`, and close it at the end of the block.
+) -> _Opening:
+    """Open the memory of a home: `async with` closes it at the end of the block, after `await` its `close` does.
 
     Args:
         home: Folder of the home; default: HERMES_HOME, else ~/.hermes.
@@ -517,7 +559,6 @@ async def open_memory_async(
     Raises:
         ConfigError: config.yaml or `config` is not valid.
     """
-    pool = Threads(threads)
     opening = functools.partial(
         open_memory,
         home,
@@ -528,11 +569,4 @@ async def open_memory_async(
         deadlines=deadlines,
         telemetry=telemetry,
     )
-    try:
-        memory = AsyncMemory(await pool.read(opening, abandon=Memory.close), threads=pool)
-        try:
-            yield memory
-        finally:
-            await memory.close()
-    finally:
-        pool.close()
+    return _Opening(opening, threads)

@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from hermes_core.manager.manager import RecallResult
 from hermes_core.origins import message_origin
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
+from hermes_core.sessions.chat_forms import ChatForm, MessageInput, chat_messages, in_form
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore
 from hermes_core.sessions.records import (
     SYSTEM_ROLES,
@@ -35,6 +36,7 @@ ToolForm = Literal["openai", "anthropic", "mcp", "plain"]
 
 # Messages before the person's message that providers get with the query.
 RECENT_MESSAGES = 6
+
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -67,6 +69,28 @@ class ToolResult:
         if not isinstance(value, dict) or not (value.get("success") is False or value.get("error")):
             return cls(text)
         return cls(text, False, str(value.get("error") or "the tool reported no success"))
+
+
+class ChatMessages(list[Any]):
+    """Messages of a request in the OpenAI chat form. Call it for the form of another API.
+
+    >>> ChatMessages([{"role": "user", "content": "Hi"}])("anthropic")
+    [{'role': 'user', 'content': [{'type': 'text', 'text': 'Hi'}]}]
+    """
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(in_form(messages, "openai"))
+        self._stored = messages
+
+    def __call__(self, form: ChatForm = "openai") -> list[Any]:
+        """Return the messages in the form of a model's API.
+
+        "anthropic" leaves the system prompt out, which that API takes beside the messages: `Conversation.system_prompt`.
+
+        Raises:
+            SessionError: There is no such form.
+        """
+        return in_form(self._stored, form)
 
 
 class Conversation:
@@ -107,7 +131,7 @@ class Conversation:
 
     def turn(
         self,
-        text: Content,
+        text: MessageInput,
         *,
         turn_id: str = "",
         author: str = "",
@@ -120,18 +144,20 @@ class Conversation:
         """Begin a turn with the person's message: start the providers and recall. A provider that fails raises nothing.
 
         Args:
-            text: The message: a text, or a list of content parts. Recall in it is removed.
+            text: The message: a text, a list of content parts, or a message as dict or as an object of OpenAI's or Anthropic's
+                SDK. Recall in it is removed.
             turn_id: Id of the turn; default: a new one. If a turn with this id is open, it is continued.
             author: Name of the person, if several people speak in the conversation.
             origin: Origin of a message that no person of the conversation wrote, such as "tool" for a mail, a webhook's
                 text or a cron job, or "web" for a page.
             native: The message as JSON in the form of a framework. It is stored and given to nobody.
-            history: Largest number of earlier messages in `OpenTurn.messages`; default: all.
+            history: Largest number of earlier turns in `OpenTurn.messages`; default: all.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
             at: Time of the message in seconds since the epoch, from which "last week" counts; default: now.
 
         Raises:
-            SessionError: A turn with this id is finished, or belongs to another conversation, or there is no such origin.
+            SessionError: A turn with this id is finished, or belongs to another conversation, or there is no such origin, or
+                `text` is no message of a person.
             DatabaseUnavailable: The session or the turn could not be stored.
         """
         # On a server, one look at what waits for the providers is enough for a turn.
@@ -149,7 +175,7 @@ class Conversation:
 
     def prepare_turn(
         self,
-        text: Content,
+        text: MessageInput,
         *,
         turn_id: str = "",
         author: str = "",
@@ -160,6 +186,7 @@ class Conversation:
     ) -> BegunTurn:
         """Begin a turn as `turn` does, and do not wait for the recall of the providers; `open_turn` does."""
         memory, turn_id = self.memory, sqlite_text(str(turn_id or ""))
+        clean, user = person_message(text)
         now = memory.sessions.database.now()
         if origin is not None:
             origin = message_origin(self._own(), author, origin)
@@ -185,10 +212,8 @@ class Conversation:
             return BegunTurn(Query(""), self.session, stored=earlier)
         if start is None or start.has_expired_turns:
             self._open_turns.expire(before=expired_before)
-        clean = without_context(text)
         if read_your_writes:
             memory.manager.flush(memory.config.recall.deadline)
-        user: dict[str, Any] = {"role": "user", "content": "" if clean is None else clean}
         if native is not None:
             user["native"] = native
         if origin is not None:
@@ -214,7 +239,7 @@ class Conversation:
         recall = self.memory.collect_recall(begun)
         stored = replace(stored, contexts=recall.contexts, origin=recall.origin)
         messages = self._open_turns.set_contexts_and_read(
-            stored.id, recall.contexts, recall.origin, self.session.id
+            stored.id, recall.contexts, recall.origin, self.session.id, history
         )
         return OpenTurn(self, stored, recall, history, begun.prompt, messages)
 
@@ -234,7 +259,7 @@ class Conversation:
 
         Args:
             turn_id: Id of the turn.
-            history: Largest number of earlier messages in `OpenTurn.messages`; default: all.
+            history: Largest number of earlier turns in `OpenTurn.messages`; default: all.
 
         Raises:
             SessionError: There is no such unfinished turn in this conversation.
@@ -301,7 +326,7 @@ class Conversation:
 
     def recall(
         self,
-        text: Content,
+        text: MessageInput,
         *,
         limit: int | None = None,
         read_your_writes: bool = False,
@@ -311,7 +336,7 @@ class Conversation:
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
         return self.memory.recall(
-            text,
+            person_message(text)[0],
             limit=limit,
             session=self.session,
             read_your_writes=read_your_writes,
@@ -391,10 +416,10 @@ class OpenTurn:
         self._memory, self._session = conversation.memory, conversation.session
         self._user, self._author = stored.user, stored.author
         self._messages: list[Mapping[str, Any]] = list(stored.messages)
-        if earlier is None:
-            earlier = self._memory.sessions.get_messages(self._session.id)
-        self._history = _last_turns(as_conversation(earlier), history)
         self._open_turns = OpenTurnStore(self._memory.sessions)
+        if earlier is None:
+            earlier = self._open_turns.earlier(self._session.id, history)
+        self._history = as_conversation(earlier)
         self._scrubber = StreamingContextScrubber()
         self._prompt = conversation.system_prompt if prompt is None else prompt
 
@@ -409,21 +434,22 @@ class OpenTurn:
         return text_of(self._user["content"])
 
     @property
-    def messages(self) -> list[dict[str, Any]]:
-        """The request for the model in the OpenAI chat form, for this turn only.
+    def messages(self) -> ChatMessages:
+        """The request for the model, for this turn only: `messages` in the OpenAI chat form, or `messages("anthropic")`.
 
         It has the system prompt if that is not empty, the earlier messages, the person's message with the recall, and
         what `add` stored.
         """
         system = [{"role": "system", "content": self._prompt}] if self._prompt else []
-        return [*system, *self._history, self.request_message, *map(_without_native, self._messages)]
+        messages = [*system, *self._history, self.request_message, *self._messages]
+        return ChatMessages(messages)
 
     @property
     def request_message(self) -> dict[str, Any]:
         """The person's message with the recall, in the OpenAI chat form, for the request of this turn only."""
         return {"role": "user", "content": self.recall.inject(self._user["content"])}
 
-    def tools(self, form: ToolForm = "openai") -> list[dict[str, Any]]:
+    def tools(self, form: ToolForm = "openai") -> list[Any]:
         """Return the schemas of the tools of memory in the form of a model's API; "plain" is `Memory.tool_schemas`."""
         return tool_schemas_as(self._memory.tool_schemas(), form)
 
@@ -431,19 +457,43 @@ class OpenTurn:
         """Run a tool that the model called; see `Conversation.call_tool`. The result is not added to the turn."""
         return self.conversation.call_tool(name, arguments, call_id)
 
-    def add(self, *messages: Mapping[str, Any], native: object = None) -> None:
+    def run_tools(self, message: MessageInput) -> list[dict[str, Any]]:
+        """Add an answer of the model that calls tools, run those of memory, and add their results.
+
+        Args:
+            message: The answer, as `add` takes it. Without calls it is added, and nothing is run.
+
+        Returns:
+            The calls of other tools, in the OpenAI chat form. The program runs them and adds their results.
+
+        Raises:
+            SessionError: The value is no message, or the turn is not open.
+            DatabaseUnavailable: The messages could not be stored.
+        """
+        messages = chat_messages(message, "assistant")
+        self.add(*messages)
+        calls = [call for one in messages for call in one.get("tool_calls", ())]
+        own = {schema["name"] for schema in self._memory.tool_schemas()}
+        for call in calls:
+            if call["function"]["name"] in own:
+                result = self.call_tool(call["function"]["name"], call["function"]["arguments"], call["id"])
+                self.add({"role": "tool", "tool_call_id": call["id"], "content": result.text})
+        return [call for call in calls if call["function"]["name"] not in own]
+
+    def add(self, *messages: MessageInput, native: object = None) -> None:
         """Store messages of the turn, such as tool calls of the model and their results. They are durable on return.
 
         Args:
-            messages: Messages in the OpenAI chat form. Recall in them is removed, system prompts are left out.
+            messages: Messages as dicts or as objects of OpenAI's or Anthropic's SDK; a text or content parts are the model's.
+                Recall in them is removed, system prompts are left out.
             native: The last message as JSON in the form of a framework. It is stored and given to nobody.
 
         Raises:
             SessionError: A value is no message, or the turn is not open.
             DatabaseUnavailable: The messages could not be stored.
         """
-        in_text(messages)  # raises for a value that is no message
-        clean = [self._clean(message) for message in messages if message["role"] not in SYSTEM_ROLES]
+        given = [one for message in messages for one in chat_messages(message, "assistant")]
+        clean = [self._clean(message) for message in given if message["role"] not in SYSTEM_ROLES]
         in_text(clean)  # a role that was nothing but recall
         if native is not None and clean:
             clean[-1] = {**clean[-1], "native": native}
@@ -461,42 +511,46 @@ class OpenTurn:
         return visible + self._scrubber.flush() if end else visible
 
     def finish(
-        self, answer: Content = None, *, native: object = None, at: float | None = None, warm: bool = True
+        self,
+        answer: MessageInput | None = None,
+        *,
+        native: object = None,
+        at: float | None = None,
+        warm: bool = True,
     ) -> Turn:
         """Store the finished turn and its outbox row in one commit. It is durable and searchable on return.
 
         Args:
-            answer: The model's answer; recall that it repeats is removed. Leave it out if `add` stored it already.
+            answer: The model's answer, as `add` takes it; recall that it repeats is removed. Leave it out if `add` stored it.
             native: The answer as JSON in the form of a framework.
             at: Time of the turn in epoch seconds; default: now.
             warm: True to let providers prepare the recall of the next turn.
 
         Raises:
-            SessionError: The turn was cancelled, has expired, or was undone.
+            SessionError: The turn was cancelled, has expired, or was undone, or `answer` is no answer.
             DatabaseUnavailable: The turn could not be stored.
         """
         with self._memory.manager.writes.reading():
             return self._finish(answer, native, at, warm)
 
-    def _finish(self, answer: Content, native: object, at: float | None, warm: bool) -> Turn:
+    def _finish(self, answer: MessageInput | None, native: object, at: float | None, warm: bool) -> Turn:
         context = self._memory.sessions.turns.context(
             self._session.id, self._session.owner, origin=True, turn_id=self.id
         )
         stored = context.open_turn
         # Another process may have added messages to the turn.
         messages = [self._user, *(self._messages if stored is None else stored.messages)]
-        last = messages[-1]
-        final = last.get("content") if last["role"] == "assistant" and not last.get("tool_calls") else None
+        given = [] if answer is None else chat_messages(answer, "assistant")
+        known = _final_content(messages)
+        if not given or known is None or text_of(known) != text_of(without_context(_final_content(given))):
+            messages += given
+        answer = _final_content(messages)
         if answer is None:
-            if final is None:
-                raise SessionError(f"turn {self.id!r} has no answer", "give it to finish, or cancel the turn")
-            answer = final
-        elif final is None or text_of(final) != text_of(without_context(answer)):
-            messages.append({"role": "assistant", "content": answer})
+            raise SessionError(f"turn {self.id!r} has no answer", "give it to finish, or cancel the turn")
         if native is not None:
             messages[-1] = {**messages[-1], "native": native}
         if stored is None:
-            self._require_stored(answer)
+            self._require_stored(text_of(without_context(answer)))
         turn = self._memory.end_turn(
             self._session,
             self._user["content"],
@@ -512,7 +566,7 @@ class OpenTurn:
         self.problems = list(dict.fromkeys([*self.problems, *self._memory.problem_log.met]))
         return turn
 
-    def _require_stored(self, answer: Content) -> None:
+    def _require_stored(self, answer: str) -> None:
         """Raise `SessionError` unless the turn is finished with just this answer, by another thread for instance."""
         if not self._memory.sessions.has_turn(self.id):
             raise SessionError(
@@ -520,8 +574,16 @@ class OpenTurn:
                 "begin a new turn; `sessions.turn_expiry_hours` says after how long one expires",
             )
         texts = [text for _, text in self._memory.sessions.turns.messages(self.id)]
-        if not texts or texts[-1] != sqlite_text(text_of(without_context(answer))):
+        if not texts or texts[-1] != sqlite_text(answer):
             raise SessionError(f"turn {self.id!r} is finished with another answer", "begin a new turn")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Cancel the turn if an exception leaves the `with` block. Without one, a turn that is not finished stays open."""
+        if kind is not None:
+            self.cancel()
 
     def cancel(self) -> None:
         """Delete the unfinished turn: the person stopped it, or it failed. No provider hears of it."""
@@ -559,14 +621,24 @@ def tool_schemas_as(schemas: Sequence[Mapping[str, Any]], form: ToolForm) -> lis
     ]
 
 
-def _without_native(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in message.items() if key != "native"}
+def person_message(value: MessageInput) -> tuple[Content, dict[str, Any]]:
+    """Return a person's message without recall: its content, and the whole of it in the OpenAI chat form.
+
+    Raises:
+        SessionError: The value is no message of a person.
+    """
+    messages = chat_messages("" if value is None else value, "user")
+    if [message["role"] for message in messages] != ["user"]:
+        roles = ", ".join(str(message["role"]) for message in messages)
+        raise SessionError(
+            f"a turn begins with one message of the person, and this is {roles}", "give results to add"
+        )
+    clean = without_context(messages[0].get("content"))
+    return clean, {**messages[0], "content": "" if clean is None else clean}
 
 
-def _last_turns(history: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
-    """Return at most `limit` messages from the end that begin with a person's message: APIs refuse half a tool call."""
-    if limit is None or len(history) <= limit:
-        return history
-    starts = range(len(history) - max(limit, 0), len(history))
-    first = next((at for at in starts if history[at]["role"] == "user"), len(history))
-    return history[first:]
+def _final_content(messages: Sequence[Mapping[str, Any]]) -> Content:
+    """Return the content of the answer that these messages end with; None if they end with none."""
+    last = messages[-1]
+    content: Content = last.get("content")
+    return content if last["role"] == "assistant" and not last.get("tool_calls") else None

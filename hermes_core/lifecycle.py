@@ -100,11 +100,17 @@ class MemorySessions:
         return dataclasses.replace(session, id=own, home=session.home or str(self.home.path))
 
     def _with_owner(self, session: Session) -> Session:
-        """Return the session with `is_owner`, whatever the host wrote there."""
+        """Return the session with `is_owner`, whatever the host wrote there.
+
+        A session from outside that names neither a user nor a chat has a memory of its own: strangers without a name must
+        not share one.
+        """
         if not isinstance(session, Session):
             raise SessionError(
                 f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
             )
+        if session.is_anonymous:
+            session = dataclasses.replace(session, gateway_session_key=session.id)
         outside = session.outside_id
         is_owner = outside in self.config.identity.owners
         if is_owner and outside not in self._adopted:

@@ -29,6 +29,7 @@ from hermes_core.errors import ConfigError, SessionError
 from hermes_core.forget import forget_user
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
+from hermes_core.sessions.open_turns import OpenTurnStore
 from tests.forked import python
 
 AUTO = {"recall": {"sessions": "auto"}}
@@ -318,9 +319,29 @@ def test_history_is_read_from_its_end(hermes_home: HermesHome) -> None:
         assert [message.content for message in chat.history(last=3)] == ["answer 2", "question 3", "answer 3"]
         assert chat.history(last=0) == []
         assert len(chat.history()) == 8
-        # A request never begins with half a turn.
-        requests = chat.turn("now", history=3).messages
-        assert [message["content"] for message in requests] == ["question 3", "answer 3", "now"]
+        requests = chat.turn("now", history=2).messages
+        expected = ["question 2", "answer 2", "question 3", "answer 3", "now"]
+        assert [message["content"] for message in requests] == expected
+        assert [message["content"] for message in chat.turn("now", history=0).messages] == ["now"]
+        assert len(chat.turn("now", history=9).messages) == 9
+
+
+def test_a_turn_reads_only_the_history_that_it_gives(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        chat = memory.conversation()
+        for number in range(30):
+            turn = chat.turn(f"question {number}")
+            turn.add({"role": "assistant", "content": "", "tool_calls": [CALL]})
+            turn.add({"role": "tool", "tool_call_id": CALL["id"], "content": "result"})
+            turn.finish(f"answer {number}")
+        store = OpenTurnStore(memory.sessions)
+        assert len(store.earlier(chat.id, 2)) == 8
+        assert [message.role for message in store.earlier(chat.id, 1)] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
 
 
 def test_state_belongs_to_a_conversation_a_user_or_the_platform(hermes_home: HermesHome) -> None:

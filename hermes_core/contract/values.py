@@ -149,7 +149,10 @@ class Session:
             # Not isinstance: a str enum's member is a str, and prints as `Platform.TELEGRAM`.
             elif type(value) is not str:
                 value = self.__dataclass_fields__[name].default if value is None else value
-                object.__setattr__(self, name, str.__str__(value) if isinstance(value, str) else str(value))
+                value = str.__str__(value) if isinstance(value, str) else str(value)
+                object.__setattr__(self, name, value)
+            if isinstance(value, str) and value.isspace():  # an id that is empty but for blanks names nobody
+                object.__setattr__(self, name, "")
 
     def __hash__(self) -> int:
         # Each write looks a session up in a cache; a hash of all fields would take longer than to write its JSON.
@@ -214,6 +217,13 @@ class Session:
                 ("thread_id", self.thread_id),
             ),
         )
+
+    @property
+    def is_anonymous(self) -> bool:
+        """True for a session on another platform than this machine's that names neither a user nor a chat."""
+        named = self.user_id or self.chat_id or self.gateway_session_key or self.user_id_alt
+        named = named or self.user_name or self.chat_name or self.thread_id
+        return not named and self.platform not in LOCAL_PLATFORMS
 
     @property
     def primary(self) -> bool:

@@ -15,8 +15,8 @@ from hermes_core.errors import SessionError
 from hermes_core.sessions.records import (
     StoredMessage,
     StoredOpenTurn,
+    last_turns_statement,
     message_of,
-    messages_statement,
     open_turn_of,
     open_turn_statement,
     sqlite_text,
@@ -81,14 +81,28 @@ class OpenTurnStore:
         return "UPDATE open_turns SET contexts = ? WHERE id = ?", (_json(value), sqlite_text(turn_id))
 
     def set_contexts_and_read(
-        self, turn_id: str, contexts: Sequence[tuple[str, str]], origin: Origin, session_id: str
+        self,
+        turn_id: str,
+        contexts: Sequence[tuple[str, str]],
+        origin: Origin,
+        session_id: str,
+        turns: int | None = None,
     ) -> list[StoredMessage]:
-        """Store the recall of a turn as `set_contexts` does, and return the messages of its session."""
+        """Store the recall of a turn as `set_contexts` does, and return the messages of its session as `earlier` does."""
         if not self._db.database.shared:  # other writers would wait while the messages are read
             self.set_contexts(turn_id, contexts, origin)
-            return self._db.get_messages(session_id)
+            return self.earlier(session_id, turns)
         statement = self._contexts_statement(turn_id, contexts, origin)
-        _, rows = self._db.database.batch([statement, messages_statement(sqlite_text(session_id))])
+        _, rows = self._db.database.batch([statement, last_turns_statement(session_id, turns)])
+        return [message_of(row) for row in rows]
+
+    def earlier(self, session_id: str, turns: int | None = None) -> list[StoredMessage]:
+        """Return the messages of the last turns of a session, oldest first.
+
+        Args:
+            turns: Largest number of turns; None for all.
+        """
+        (rows,) = self._db.database.read([last_turns_statement(session_id, turns)])
         return [message_of(row) for row in rows]
 
     def get(self, turn_id: str) -> StoredOpenTurn | None:

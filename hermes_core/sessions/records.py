@@ -369,6 +369,22 @@ def messages_statement(
     )
 
 
+def last_turns_statement(session_id: str, turns: int | None) -> Statement:
+    """Return the statement of the messages of the last turns of a session; None for all turns.
+
+    A turn begins with a person's message, so that no call of a tool is cut from its result.
+    """
+    session_id = sqlite_text(session_id)
+    if turns is None or turns < 1:
+        return messages_statement(session_id, last=None if turns is None else 0)
+    sql = f"""{MESSAGES} WHERE s.id = ? AND m.position >= coalesce((
+                  SELECT u.position FROM messages u JOIN sessions s ON s.key = u.session_key
+                  WHERE s.id = ? AND u.role = 'user' AND u.state IN (?, ?)
+                  ORDER BY u.position DESC LIMIT 1 OFFSET ?), 0)
+              ORDER BY m.position"""
+    return sql, (session_id, session_id, State.LIVE, State.COPIED, turns - 1)
+
+
 def message_of(row: Any) -> StoredMessage:
     """Return a row with the columns `MESSAGE_COLUMNS` as a message."""
     return StoredMessage(

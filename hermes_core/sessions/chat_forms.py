@@ -1,0 +1,379 @@
+"""Messages in the forms of model APIs, as the messages in the OpenAI chat form that the store keeps, and back.
+
+The kinds of content parts are those of the OpenAI Chat Completions and Responses APIs, Anthropic's Messages API, Gemini's
+generateContent, Bedrock's Converse and LangChain. `PARTS` says for each kind what it is and whose words it holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, get_args
+
+from hermes_core.errors import SessionError
+
+ChatForm = Literal["openai", "anthropic"]
+"""The form in which a model's API takes messages."""
+
+
+class SDKMessage(Protocol):
+    """A message as an object of a model's SDK."""
+
+    def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, Any]:
+        """Return the message as JSON data."""
+
+
+MessageInput = str | Mapping[str, Any] | SDKMessage | Sequence[str | Mapping[str, Any] | SDKMessage]
+"""A text, a message, a list of content parts, or a list of messages, in any form of `PARTS`."""
+
+PartKind = Literal["text", "thought", "media", "call", "result", "served"]
+
+PARTS: Mapping[str, PartKind] = {
+    **dict.fromkeys(("text", "input_text", "output_text", "refusal"), "text"),
+    **dict.fromkeys(("thinking", "redacted_thinking", "reasoning", "reasoningContent"), "thought"),
+    **dict.fromkeys(
+        (
+            *("image_url", "input_image", "image", "input_audio", "audio", "video", "file", "input_file"),
+            *("document", "container_upload", "inlineData", "inline_data", "fileData", "file_data"),
+        ),
+        "media",
+    ),
+    **dict.fromkeys(
+        (
+            *("tool_use", "toolUse", "tool_call", "functionCall", "function_call", "custom_tool_call"),
+            *("local_shell_call", "computer_call"),
+        ),
+        "call",
+    ),
+    **dict.fromkeys(
+        (
+            *("tool_result", "toolResult", "functionResponse", "function_response", "function_call_output"),
+            *("custom_tool_call_output", "local_shell_call_output", "computer_call_output"),
+        ),
+        "result",
+    ),
+    **dict.fromkeys(
+        (
+            *("server_tool_use", "mcp_tool_use", "web_search_tool_result", "web_fetch_tool_result"),
+            *("mcp_tool_result", "code_execution_tool_result", "search_result", "web_search_call"),
+            *("file_search_call", "code_interpreter_call", "mcp_call", "image_generation_call"),
+            *("executableCode", "executable_code", "codeExecutionResult", "code_execution_result"),
+        ),
+        "served",
+    ),
+}
+"""Kinds of content parts, by their type or their only key.
+
+* text: words of who speaks
+* thought: thoughts of the model, which are no part of the answer
+* media: a picture, sound or document of who speaks
+* call: the model calls a tool of the host
+* result: what a tool of the host returned
+* served: calls of tools of the model's own server, and what these returned
+"""
+
+_ROLES = {"model": "assistant", "ai": "assistant", "human": "user", "function": "tool"}
+_ITEMS = frozenset(
+    {"message", *(kind for kind, what in PARTS.items() if what in ("call", "result", "served"))}
+)
+_NOT_SENT = frozenset({"native", "origin", "thoughts", "reasoning", "annotations", "citations"})
+_REFUSED = "give a text, content parts, or a message such as {'role': 'user', 'content': 'text'} or an SDK's object of one"
+
+
+def chat_messages(value: object, role: str) -> list[dict[str, Any]]:
+    """Return a value that a host gives as messages in the OpenAI chat form.
+
+    Args:
+        value: A text; a list of content parts; a message as mapping or as an SDK's object with `model_dump`; a whole answer of
+            the Chat Completions or Responses API; or a list of messages or of items of the Responses API.
+        role: Role of a text and of content parts.
+
+    Raises:
+        SessionError: The value is none of these.
+
+    >>> chat_messages([{"type": "tool_use", "id": "t1", "name": "memory", "input": {"a": 1}}], "assistant")[0]["tool_calls"]
+    [{'id': 't1', 'type': 'function', 'function': {'name': 'memory', 'arguments': '{"a": 1}'}}]
+    """
+    value = _plain(value)
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if isinstance(value, Mapping):
+        if isinstance(choices := value.get("choices"), Sequence) and choices:
+            return chat_messages(_plain(choices[0]).get("message"), role)
+        if (
+            isinstance(output := value.get("output"), Sequence)
+            and not isinstance(output, str)
+            and "type" not in value
+        ):
+            return chat_messages(output, role)
+        return _of_message(value)
+    if isinstance(value, Sequence) and value and not isinstance(value, bytes | bytearray):
+        entries = [_plain(entry) for entry in value]
+        if any(_is_message(entry) for entry in entries):
+            return _merged(message for entry in entries for message in _of_message(entry))
+        if all(
+            isinstance(entry, str) or (isinstance(entry, Mapping) and _kind_of(entry)[0]) for entry in entries
+        ):
+            return _of_message({"role": role, "content": entries})
+    raise _refusal(value)
+
+
+def in_form(messages: Sequence[Mapping[str, Any]], form: ChatForm) -> list[dict[str, Any]]:
+    """Return messages in the OpenAI chat form as another API takes them.
+
+    Anthropic's form has no system messages: its API takes the system prompt beside the messages.
+
+    Raises:
+        SessionError: There is no such form.
+    """
+    if form == "openai":
+        return [_for_request(message) for message in messages]
+    if form != "anthropic":
+        raise SessionError(
+            f"there is no form {form!r} of messages", f"use one of {', '.join(get_args(ChatForm))}"
+        )
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "system":
+            continue
+        role = "assistant" if message["role"] == "assistant" else "user"
+        blocks = _anthropic_blocks(message)
+        if turns and turns[-1]["role"] == role:  # the API takes the results of several calls in one message
+            turns[-1]["content"] += blocks
+        elif blocks:
+            turns.append({"role": role, "content": blocks})
+    return turns
+
+
+def _plain(value: Any) -> Any:
+    """Return an SDK's object as the JSON data that it stands for."""
+    dump = None if isinstance(value, type) else getattr(value, "model_dump", None)
+    return dump(mode="json", exclude_none=True) if callable(dump) else value
+
+
+def _for_request(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message without what no server takes: notes of frameworks, origins, thoughts and citations."""
+    kept = {key: value for key, value in message.items() if key not in _NOT_SENT}
+    if isinstance(content := kept.get("content"), list):
+        kept["content"] = [
+            {key: value for key, value in part.items() if key not in _NOT_SENT}
+            if isinstance(part, Mapping)
+            else part
+            for part in content
+        ]
+    return kept
+
+
+def _refusal(value: object) -> SessionError:
+    return SessionError(f"a {type(value).__name__} was given that is no message with a role", _REFUSED)
+
+
+def _is_message(value: object) -> bool:
+    return isinstance(value, Mapping) and (bool(value.get("role")) or value.get("type") in (*_ITEMS, *_ROLES))
+
+
+def _kind_of(part: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the type of a content part and what it holds; "" for a value that is no part."""
+    if isinstance(kind := part.get("type"), str) and kind:
+        return kind, part
+    for key in part:
+        if key in PARTS:
+            return key, part[key] if isinstance(part[key], Mapping) else part
+    return "", part
+
+
+def _of_message(value: Any) -> list[dict[str, Any]]:
+    """Return a message or an item of any form as messages in the OpenAI chat form."""
+    if not isinstance(value, Mapping):
+        raise _refusal(value)
+    role = value.get("role") or ("" if value.get("type") not in _ROLES else value["type"])
+    if not role and value.get("type") in (*_ITEMS, "reasoning"):
+        return _of_parts({"role": "assistant"}, [value])
+    if not role:
+        raise _refusal(value)
+    message = {**value, "role": _ROLES.get(role, role)}
+    if "parts" in message and "content" not in message:  # Gemini
+        message["content"] = message.pop("parts")
+    if message.get("type") in ("message", *_ROLES):
+        message.pop("type")
+    if isinstance(calls := message.get("tool_calls"), list | tuple):
+        message["tool_calls"] = [_call(_plain(call)) for call in calls]
+        if not calls:
+            del message["tool_calls"]
+    content = message.get("content")
+    if isinstance(content, Mapping):
+        content = [content]
+    if content is None or isinstance(content, str):
+        return [message]
+    if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):
+        raise SessionError(f"the content of a message is a {type(content).__name__}", _REFUSED)
+    return _of_parts(message, [_plain(part) for part in content])
+
+
+def _of_parts(message: dict[str, Any], parts: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return a message with these content parts: calls of tools beside the content, and results as messages of their own."""
+    kept: list[dict[str, Any]] = []
+    calls, thoughts, results = (
+        list(message.get("tool_calls", ())),
+        list[dict[str, Any]](),
+        list[dict[str, Any]](),
+    )
+    for part in parts:
+        if isinstance(part, str):
+            kept.append({"type": "text", "text": part})
+            continue
+        name, held = _kind_of(part) if isinstance(part, Mapping) else ("", None)
+        if held is None or not name:
+            raise SessionError(f"a content part is a {type(part).__name__} of no known type", _REFUSED)
+        match PARTS.get(name):
+            case "text" if held.get("thought"):  # Gemini
+                thoughts.append({"type": "thinking", "thinking": str(held.get("text") or "")})
+            case "text":
+                text = held.get("text") if "text" in held else held.get("refusal")
+                extras = {key: held[key] for key in ("annotations", "citations") if held.get(key)}
+                kept.append({"type": "text", "text": str(text or ""), **extras})
+            case "thought":
+                thoughts.append({"type": name, **held})
+            case "call":
+                calls.append(_call(held))
+            case "result":
+                results.append(_result(held))
+            case "media":
+                kept.append(_media(name, held))
+            case _ if name == "message":
+                return _of_message({"role": "assistant", **held})
+            case _:
+                kept.append(dict(held) if "type" in held else {"type": name, **held})
+    rest: dict[str, Any] = {
+        key: value for key, value in message.items() if key not in ("content", "tool_calls")
+    }
+    plain = all(part.keys() == {"type", "text"} and part["type"] == "text" for part in kept)
+    if message["role"] == "tool" and not results:
+        return [{**message, "content": kept}]
+    if not (calls or thoughts or results):
+        return [{**rest, "content": kept}]
+    rest["content"] = "\n".join(part["text"] for part in kept) if plain else kept
+    if calls:
+        rest["tool_calls"] = calls
+    if thoughts:
+        rest["thoughts"] = thoughts
+        rest["reasoning"] = rest.get("reasoning") or "\n".join(filter(None, map(_thought_text, thoughts)))
+    return [*results, *([rest] if kept or calls or thoughts else [])]
+
+
+def _media(name: str, held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a picture, sound or document in the OpenAI chat form, as far as it has one."""
+    given = held.get("source")
+    source = given if isinstance(given, Mapping) else held
+    kind = str(source.get("media_type") or source.get("mimeType") or source.get("mime_type") or "")
+    if (
+        name in ("image", "inlineData", "inline_data")
+        and isinstance(data := source.get("data"), str)
+        and kind[:6] == "image/"
+    ):
+        return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
+    if name == "image" and isinstance(url := source.get("url"), str):
+        return {"type": "image_url", "image_url": {"url": url}}
+    return dict(held) if "type" in held else {"type": name, **held}
+
+
+def _thought_text(part: Mapping[str, Any]) -> str:
+    """Return the readable text of a thought; "" for an encrypted one."""
+    if isinstance(text := part.get("thinking") or part.get("text"), str):
+        return text
+    inner = part.get("summary") or part.get("reasoningText") or ()
+    inner = [inner] if isinstance(inner, Mapping) else inner
+    return "\n".join(str(entry.get("text", "")) for entry in inner if isinstance(entry, Mapping))
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the call of a tool in the OpenAI chat form."""
+    if "function" in call:
+        return dict(call)
+    given: Any = next((call[key] for key in ("arguments", "input", "args") if key in call), {})
+    arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    call_id = next((call[key] for key in ("call_id", "id", "toolUseId") if call.get(key)), "")
+    name = call.get("name") or str(call.get("type", "")).removesuffix("_call")
+    return {"id": str(call_id), "type": "function", "function": {"name": str(name), "arguments": arguments}}
+
+
+def _result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of a tool as a message in the OpenAI chat form."""
+    given: Any = next((result[key] for key in ("content", "output", "response") if key in result), "")
+    ids = ("tool_use_id", "call_id", "toolUseId", "tool_call_id", "id")
+    message = {"role": "tool", "tool_call_id": str(next((result[key] for key in ids if result.get(key)), ""))}
+    if name := result.get("name"):
+        message["name"] = str(name)
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        given = [_plain(part) for part in given]
+        if all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in given):
+            return {**message, "content": "\n".join(part["text"] for part in given)}
+    return {**message, "content": given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)}
+
+
+def _merged(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with the pieces of one answer joined: the Responses API gives text, thoughts and calls as items."""
+    joined: list[dict[str, Any]] = []
+    for message in messages:
+        last = joined[-1] if joined else {}
+        if not (message["role"] == last.get("role") == "assistant"):
+            joined.append(message)
+            continue
+        contents = [one["content"] for one in (last, message) if one.get("content")]
+        if len(contents) == 2:
+            contents = [[part for content in contents for part in _as_parts(content)]]
+        last["content"] = contents[0] if contents else ""
+        for key in ("tool_calls", "thoughts"):
+            if both := [*last.get(key, ()), *message.get(key, ())]:
+                last[key] = both
+        if message.get("reasoning"):
+            last["reasoning"] = "\n".join(filter(None, [last.get("reasoning"), message["reasoning"]]))
+    return joined
+
+
+def _as_parts(content: Any) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def _anthropic_blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the content of a message in the OpenAI chat form as Anthropic's blocks."""
+    parts = [
+        _anthropic_block(part) for part in _as_parts(message.get("content") or "") if part.get("text") != ""
+    ]
+    if message["role"] == "tool":
+        return [{"type": "tool_result", "tool_use_id": message.get("tool_call_id", ""), "content": parts}]
+    thoughts = [part for part in message.get("thoughts", ()) if part.get("signature") or part.get("data")]
+    calls = [
+        {
+            "type": "tool_use",
+            "id": call.get("id", ""),
+            "name": call["function"]["name"],
+            "input": _object(call["function"].get("arguments")),
+        }
+        for call in message.get("tool_calls", ())
+    ]
+    return [*thoughts, *parts, *calls]
+
+
+def _object(arguments: Any) -> Any:
+    """Return the arguments of a call as an object; {} for broken JSON, which Anthropic's API does not take."""
+    try:
+        value = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {}
+
+
+def _anthropic_block(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part.get("type") == "image_url":
+        url = part["image_url"]
+        url = url["url"] if isinstance(url, Mapping) else str(url)
+        head, comma, data = url.partition(";base64,")
+        if head.startswith("data:") and comma:
+            source = {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
+        else:
+            source = {"type": "url", "url": url}
+        return {"type": "image", "source": source}
+    if part.get("type") == "text":
+        return {"type": "text", "text": part["text"]}
+    return dict(part)
