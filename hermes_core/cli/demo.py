@@ -108,10 +108,10 @@ def _said(one: RecallHit) -> str:
 def _show_turn(memory: Memory) -> None:
     """Print what one turn would send to a model: the notes in the prompt, and recall fenced into the message."""
     console().rule("[bold]3. What a turn is given[/bold]", align="left")
-    session = memory.start_session(platform="demo")
+    session = memory.start_session()
     memory.change_memory("add", "user", REMEMBERED, session=session)
     memory.flush()
-    later = memory.start_session(platform="demo")
+    later = memory.start_session()
     prompt = memory.system_prompt(later).split("\n# ")[0].strip()
     message = memory.begin_turn(later, QUESTION).inject(QUESTION)
     console().print(

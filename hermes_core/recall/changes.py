@@ -190,12 +190,12 @@ def _goes_on(older: Statement, newer: Statement) -> bool:
     (group, position), (newer_group, newer_position) = older.place, newer.place
     if group != newer_group or not 0 < newer_position - position <= MAX_REFERENCE_DISTANCE:
         return False
-    if len(older.text) > MAX_STATEMENT_CHARS or not _IT.match(newer.text):
-        return False
-    if not _CHANGE.search(newer.text.lower()):
+    # The sentence that says "it" says the change too: the next one may speak of something else.
+    said = next(iter(_sentences(newer.text)), "")
+    if len(older.text) > MAX_STATEMENT_CHARS or not _IT.match(said) or not _CHANGE.search(said.lower()):
         return False
     kind = _kind(_tokens(older.text))
-    return bool(kind) and kind == _kind(_tokens(_without_change(newer.text)))
+    return bool(kind) and kind == _kind(_tokens(_without_change(said)))
 
 
 @lru_cache(maxsize=1024)

@@ -266,16 +266,19 @@ class Ranked(Struct, frozen=True):
 
 
 class ProactiveOdds(Struct, frozen=True):
-    """The decision whether proactive recall shows a candidate: if its probability to answer is at least `least`."""
+    """The decision whether proactive recall shows a candidate: if its weight is at least `least`.
+
+    The weights of all candidates sum up to 1 times the lead of a named person, so that they are probabilities without one.
+    """
 
     entry: Ranked
-    probability: float
+    weight: float
     least: float
 
     @property
     def suffices(self) -> bool:
         """True if the candidate is probable enough for its length."""
-        return self.probability >= self.least
+        return self.weight >= self.least
 
 
 def score_places(
@@ -546,9 +549,9 @@ def proactive_odds(analysis: Analysis, ranked: Sequence[Ranked]) -> list[Proacti
     judged = []
     for entry in ranked:
         penalty = OTHER_SPEAKER_WEIGHT if theirs and entry.candidate.speaker not in named else 0.0
-        probability = math.exp(entry.score - top + lead - penalty) / odds
+        weight = math.exp(entry.score - top + lead - penalty) / odds
         cost = min(count_tokens(entry.candidate.text), MAX_COST) + 1
-        judged.append(ProactiveOdds(entry, probability, share * cost))
+        judged.append(ProactiveOdds(entry, weight, share * cost))
     return judged
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.cli.demo import own_home
+from hermes_core.cli.demo import QUESTION, REMEMBERED, own_home
 
 
 def test_the_demo_goes_into_no_home_of_a_person(hermes: Any, tmp_path: Path) -> None:
@@ -29,3 +29,19 @@ def test_the_demo_works_in_the_core_alone(hermes: Any, monkeypatch: pytest.Monke
     assert "198 messages of 9 sessions, stored and searchable" in shown
     assert shown.count("\N{CHECK MARK}") == 5
     assert "\N{BALLOT X}" not in shown
+
+
+def test_each_scene_of_the_demo_shows_what_its_heading_says(hermes: Any) -> None:
+    first, second = hermes("demo").stdout.split("2. Facts are recalled")
+    facts, turn = second.split("3. What a turn is given")
+    prompt, message = turn.split("the user message of this request only")
+    assert "198 messages of 9 sessions, stored and searchable" in first
+    assert (facts.count("\N{CHECK MARK}"), facts.count("\N{BALLOT X}")) == (5, 0)
+    assert "I'm allergic to cashews" in facts
+    assert REMEMBERED in prompt
+    assert QUESTION in message
+    fence = message.split("<memory-context>")[1].split("</memory-context>")[0]
+    assert "I'm allergic to cashews" in " ".join(
+        fence.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split()
+    )
+    assert "said before" not in fence  # nobody said anything else later

@@ -209,7 +209,7 @@ def test_recall_says_what_brought_each_result_and_what_the_gate_decided_on(
     assert note["why"]["text"] == "a note: no question decides on it"
     assert best["why"]["words"] == ["cat", "called"]
     assert best["why"]["rank"] == 1
-    assert best["why"]["probability"] >= best["why"]["least"] > 0
+    assert best["why"]["weight"] >= best["why"]["least"] > 0
     assert sum(best["why"]["parts"].values()) == pytest.approx(best["score"], abs=0.01)
     gate = report["gate"]
     assert (gate["open"], gate["message_id"]) == (True, best["message_id"])

@@ -66,6 +66,8 @@ def test_it_refers_to_what_was_just_said() -> None:
     said = Statement(1, "My passport is in the blue drawer.", 1.0, place=(1, 0))
     after = Statement(2, "It is in the safe now.", 2.0, place=(1, 2))
     elsewhere = Statement(2, "It is in the safe now.", 2.0, place=(2, 2))
+    aside = Statement(2, "It was blue. I have a lamp now.", 2.0, place=(1, 2))
 
     assert find_outdated([said, after], [1]) == {1: 2}
     assert find_outdated([said, elsewhere], [1]) == {}
+    assert find_outdated([said, aside], [1]) == {}

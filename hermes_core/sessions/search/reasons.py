@@ -86,8 +86,8 @@ class HitReason(Struct, frozen=True):
         newest: Id of the newest message of the same matter, if this one was said before.
         older: Ids of the older messages that this one changes, and that brought it.
         parts: The parts of its score, in nats.
-        probability: Probability that it answers; None without the gate of a turn.
-        least: Least probability with which a turn gets a text of its length.
+        weight: Its share of the weights of all candidates, above 1 if a named person leads; None without the gate of a turn.
+        least: Least weight with which a turn gets a text of its length.
     """
 
     text: str
@@ -100,7 +100,7 @@ class HitReason(Struct, frozen=True):
     newest: int | None = None
     older: tuple[int, ...] = ()
     parts: Mapping[str, float] = {}
-    probability: float | None = None
+    weight: float | None = None
     least: float | None = None
 
 
@@ -176,7 +176,7 @@ def _reason(trace: SearchTrace, rank: int, entry: Ranked) -> HitReason:
         ("time", ", ".join(first if first == last else f"{first} to {last}" for first, last in times)),
         ("changed by message", "" if newest is None else str(newest)),
         ("changes message", ", ".join(map(str, older))),
-        ("answers with", "" if odds is None else f"{odds.probability:.1%}, needs {odds.least:.1%}"),
+        ("weight", "" if odds is None else f"{odds.weight:.3f}, needs {odds.least:.3f}"),
     ]
     text = "; ".join(f"{name} {value}" for name, value in pairs if value)
     return HitReason(
@@ -190,7 +190,7 @@ def _reason(trace: SearchTrace, rank: int, entry: Ranked) -> HitReason:
         newest,
         older,
         {name: round(value, _DIGITS) for name, value in entry.parts.items()},
-        None if odds is None else _rounded(odds.probability),
+        None if odds is None else _rounded(odds.weight),
         None if odds is None else _rounded(odds.least),
     )
 
@@ -280,10 +280,7 @@ def _why_not_in(database: Engine, trace: SearchTrace, message_id: int) -> str:
         if odds is None:
             return "it is the question itself"
         if not odds.suffices:
-            return (
-                f"it answers with a probability of {odds.probability:.1%}, "
-                f"and a text of its length needs {odds.least:.1%}"
-            )
+            return f"its weight is {odds.weight:.3f}, and a text of its length needs {odds.least:.3f}"
         if trace.closed:
             return "the gate is closed"
     return f"it has place {ranks[message_id]}, and {trace.limit} are returned"
