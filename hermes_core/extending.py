@@ -10,7 +10,8 @@ DOCUMENTED: dict[str, str] = {
     "cli": "DEGRADED INTERRUPTED Failure Group extensions_of home_of",
     "cli.output": "console finish json_option moment print_document print_done print_result print_styled print_table progress_bar "
     "wants_json warn",
-    "cli.options": "all_targets_option dry_run_option source_options target_option time_options user_option with_memory",
+    "cli.options": "all_targets_option dry_run_option home_to_read source_options target_option time_options user_option "
+    "with_memory",
     "cli.shell": "complete_provider",
     "health.finding": "Finding failed run_check",
     "health.provider": "hook_records selected_health",

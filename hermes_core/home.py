@@ -40,6 +40,10 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         ) from exc
 
 
+HOME_VARIABLES = ("HERMES_HOME", "HERMES_PROFILE")
+"""Environment variables that name a home."""
+
+
 FOLDER_PREFIX = "folder:"
 """Prefix of a `memory.provider` that chooses a plugin folder, also if its name is that of a bundled provider."""
 

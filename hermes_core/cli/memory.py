@@ -25,7 +25,7 @@ from hermes_core.actions.notes import (
     undo_change,
 )
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.options import all_targets_option, target_option, with_memory
+from hermes_core.cli.options import all_targets_option, home_to_read, target_option, with_memory
 from hermes_core.cli.output import (
     finish,
     moment,
@@ -68,7 +68,7 @@ def memory() -> None:
 
 @memory.command("show")
 @click.option("--origin", "with_origin", is_flag=True, help="Show each entry with who or what it comes from.")
-@with_memory(user=True)
+@with_memory(user=True, reads=True)
 def show_notes(opened: Memory, session: Session, with_origin: bool) -> None:
     """Print MEMORY.md and USER.md as the next session's prompt will hold them.
 
@@ -164,7 +164,7 @@ def set_profile_field(opened: Memory, session: Session, name: str, value: str | 
 
 @memory.command("history")
 @limit_option(20, 10_000)
-@with_memory(user=True)
+@with_memory(user=True, reads=True)
 def history_notes(opened: Memory, session: Session, limit: int) -> None:
     """List changes of curated memory, the latest first."""
     changes = opened.curated.of(session).history(limit=limit)
@@ -196,10 +196,12 @@ def restore_notes(opened: Memory, session: Session, change: int) -> None:
 @click.pass_context
 def status(ctx: click.Context) -> None:
     """Say what memory there is and whether it works. Exits with 3 when something configured does not."""
+    from msgspec import structs
+
     from hermes_core.health.status import status_of
 
-    home = home_of(ctx)
-    report = status_of(home)
+    with home_to_read(ctx) as home:
+        report = structs.replace(status_of(home), home=str(home_of(ctx).path))
     print_result(report, lambda: _show_status(report))
     finish(ctx, report.problems)
 

@@ -65,7 +65,7 @@ def edit_notes(ctx: click.Context, target: str, user: str) -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @user_option
 @_all_users_option
-@with_memory()
+@with_memory(reads=True)
 def export_files(opened: Memory, folder: Path, user: str, all_users: bool) -> None:
     """Write MEMORY.md, USER.md and the PROJECT.md of each repository into DIR, for Git or another home.
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import click
 
 from hermes_core.actions.notes import session_of_user
-from hermes_core.cli import home_of
-from hermes_core.cli.output import finish
+from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import finish, warn
 from hermes_core.contract.values import MemoryTarget
+from hermes_core.home import HOME_VARIABLES, HermesHome
 from hermes_core.kit.cli import OldNames, WholeNumber
 from hermes_core.memory import open_memory
 
@@ -65,10 +70,34 @@ def source_options(command: Command) -> Command:
     return include(exclude(command))
 
 
-def with_memory(*, provider: str | None = "", user: bool = False) -> Callable[[Command], Command]:
+@contextlib.contextmanager
+def home_to_read(ctx: click.Context) -> Iterator[HermesHome]:
+    """The home of a command that only reads, which makes no folder.
+
+    In place of the default home that does not exist yet, an empty one that is thrown away. Raises `Failure` if a home that was
+    named does not exist.
+    """
+    home, options = home_of(ctx), ctx.find_root().params
+    if home.path.exists():
+        yield home
+        return
+    named = options.get("home") or options.get("profile") or any(map(os.environ.get, HOME_VARIABLES))
+    if named:
+        raise Failure(
+            f"there is no home at {str(home.path)!r}; name another, or begin it: hermes-memory setup"
+        )
+    warn([f"nothing is stored yet: there is no home at {str(home.path)!r}"])
+    with tempfile.TemporaryDirectory(prefix="hermes-empty-", ignore_cleanup_errors=True) as folder:
+        yield HermesHome(Path(folder))
+
+
+def with_memory(
+    *, provider: str | None = "", user: bool = False, reads: bool = False
+) -> Callable[[Command], Command]:
     """Call a command with the memory of the home, which is open until the command ends.
 
     Args:
+        reads: True for a command that only reads; see `home_to_read`.
         provider: "" for the memory without a provider; None for the configured one, whose problems end the command with
             exit code 3.
         user: True to add `--user`, and to give the command a session of that user as well.
@@ -78,7 +107,8 @@ def with_memory(*, provider: str | None = "", user: bool = False) -> Callable[[C
         @functools.wraps(command)
         def run(**options: Any) -> None:
             ctx = click.get_current_context()
-            with open_memory(home_of(ctx), provider=provider) as memory:
+            home = home_to_read(ctx) if reads else contextlib.nullcontext(home_of(ctx))
+            with home as opened, open_memory(opened, provider=provider) as memory:
                 chosen = [session_of_user(memory, options.pop("user"))] if user else []
                 command(memory, *chosen, **options)
                 problems = memory.problems(*chosen) if provider is None else []

@@ -20,7 +20,7 @@ def outbox() -> None:
 
 @outbox.command("list")
 @limit_option(20, MAX_ROWS)
-@with_memory()
+@with_memory(reads=True)
 def list_rows(memory: Memory, limit: int) -> None:
     """Show the dead letters, then the writes that wait, oldest first, with the last error."""
     stored = memory.manager.outbox

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from hermes_core.cli import Failure, Group, home_of
+from hermes_core.cli import Failure, Group
+from hermes_core.cli.options import home_to_read
 from hermes_core.cli.output import finish, print_result, print_table
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.kit.cli import without_json
@@ -40,7 +41,7 @@ def providers(ctx: click.Context, show_all: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    with open_memory(home_of(ctx)) as memory:
+    with home_to_read(ctx) as home, open_memory(home) as memory:
         entries, problems = memory.providers(), memory.problems()
     shown = [entry for entry in entries if show_all or entry.state not in _HIDDEN]
     print_result(shown, lambda: _print_entries(shown))

@@ -53,7 +53,7 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
     metavar="MESSAGE_ID",
     help="Also say why the message with this id is not there. May be repeated.",
 )
-@with_memory(provider=None)
+@with_memory(provider=None, reads=True)
 def recall(
     memory: Memory,
     query: str | None,

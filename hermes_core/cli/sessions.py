@@ -65,7 +65,7 @@ def sessions() -> None:
 @limit_option(20, 10_000)
 @source_options
 @click.option("--archived", is_flag=True, help="Only those that `sessions archive` took out of the list.")
-@with_memory()
+@with_memory(reads=True)
 def list_sessions(
     memory: Memory, limit: int, sources: tuple[str, ...], exclude_sources: tuple[str, ...], archived: bool
 ) -> None:
@@ -104,7 +104,7 @@ def _print_sessions(db: SessionStore, previews: Iterable[tuple[StoredSession, st
 )
 @time_options("messages")
 @click.option("--sort", type=click.Choice(["newest", "oldest"]), help="By time instead of by relevance.")
-@with_memory()
+@with_memory(reads=True)
 def search_messages(
     memory: Memory, query: str, after: str | None, before: str | None, sources: Sequence[str], **filters: Any
 ) -> None:
@@ -133,7 +133,7 @@ def print_hits(db: SessionStore, hits: Iterable[SearchHit]) -> None:
 
 @sessions.command("show")
 @click.argument("session_id")
-@with_memory()
+@with_memory(reads=True)
 def show_session(memory: Memory, session_id: str) -> None:
     """Print the messages of SESSION_ID; the beginning of an id, or a title, is enough when it is unique."""
     messages = memory.sessions.get_messages(named_session(memory.sessions, session_id).id)

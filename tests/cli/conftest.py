@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from hermes_core import HermesHome, MemoryManager, Session
 from hermes_core.cli import main
 from hermes_core.config import set_value
+from hermes_core.storage.files import ensure_folder
 from tests.outbox_of import ON_POSTGRES
 
 Hermes = Callable[..., Result]
@@ -50,7 +51,8 @@ class Notes(MemoryProvider):
 
 @pytest.fixture
 def hermes(hermes_home: HermesHome) -> Hermes:
-    """Runs one command; a bug's exception comes through."""
+    """Runs one command; a bug's exception comes through. The home exists, as one that was set up."""
+    ensure_folder(hermes_home.path)
 
     def run(*words: object, code: int | None = 0, typed: str | bytes | None = None) -> Result:
         result = CliRunner().invoke(

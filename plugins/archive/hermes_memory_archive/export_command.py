@@ -9,6 +9,7 @@ import click
 
 from hermes_core import open_memory
 from hermes_core.cli import extensions_of, home_of
+from hermes_core.cli.options import home_to_read
 from hermes_core.cli.output import finish, print_document, progress_bar, wants_json
 from hermes_core.config import backup_folder, load_config
 from hermes_core.contract.values import ORIGIN_NAMES, parse_outside_id
@@ -56,7 +57,7 @@ def export(ctx: click.Context, file: Path | None, users: tuple[str, ...], dry_ru
     """
     if file is None and not dry_run:
         raise click.UsageError("name the file to write, or give --dry-run")
-    with open_memory(home_of(ctx)) as memory, progress_bar("exporting", "records") as bar:
+    with home_to_read(ctx) as home, open_memory(home) as memory, progress_bar("exporting", "records") as bar:
         task = bar.add_task("", total=memory.sessions.counts()["sessions"])
         owners = chosen_users(users)
 

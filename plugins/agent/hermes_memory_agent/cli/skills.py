@@ -9,8 +9,8 @@ import click
 
 from hermes_core import open_memory
 from hermes_core.actions.notes import session_of_user
-from hermes_core.cli import Group, home_of
-from hermes_core.cli.options import user_option
+from hermes_core.cli import Group
+from hermes_core.cli.options import home_to_read, user_option
 from hermes_core.cli.output import moment, print_done, print_result, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.kit import printable
@@ -93,10 +93,11 @@ def restore_skill(ctx: click.Context, change: int, user: str) -> None:
 @contextmanager
 def _store(ctx: click.Context, user: str) -> Iterator[SkillStore]:
     """Open the store of the skills of a user, "" for the person at home."""
-    home, owner = home_of(ctx), ""
-    if user:
-        with open_memory(home, provider="") as opened:
-            owner = session_of_user(opened, user).owner
-    config = load_config(home)
-    with closing(open_sessions(home, config)) as sessions:
-        yield open_skills(home, config, sessions.database, owner)
+    with home_to_read(ctx) as home:
+        owner = ""
+        if user:
+            with open_memory(home, provider="") as opened:
+                owner = session_of_user(opened, user).owner
+        config = load_config(home)
+        with closing(open_sessions(home, config)) as sessions:
+            yield open_skills(home, config, sessions.database, owner)
