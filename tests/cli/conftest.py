@@ -52,9 +52,9 @@ class Notes(MemoryProvider):
 @pytest.fixture
 def hermes(hermes_home: HermesHome) -> Hermes:
     """Runs one command; a bug's exception comes through. The home exists, as one that was set up."""
-    ensure_folder(hermes_home.path)
 
     def run(*words: object, code: int | None = 0, typed: str | bytes | None = None) -> Result:
+        ensure_folder(hermes_home.path)
         result = CliRunner().invoke(
             main, [str(word) for word in words], input=typed, prog_name="hermes-memory"
         )

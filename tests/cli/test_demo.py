@@ -12,7 +12,7 @@ def test_the_demo_goes_into_no_home_of_a_person(hermes: Any, tmp_path: Path) -> 
     (tmp_path / "config.yaml").write_text("memory: {}\n")
     refused = hermes("demo", "--keep", tmp_path, code=1)
     assert "is not empty and no demo's; name a folder that is not there yet" in refused.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "home"}
     assert (tmp_path / "config.yaml").read_text() == "memory: {}\n"
 
 
