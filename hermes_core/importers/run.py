@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,13 @@ PLATFORM = "import"
 
 # Turn ids are derived from the position of a turn, so that a second import of the file finds its turns stored.
 _NAMESPACE = uuid.UUID("6f2d2f1e-3d0c-5c4e-9a53-0d6a1f1c7f2b")
+
+
+# Fields of the contract's `Session` by which a session has its owner.
+_OWNER_FIELDS = (
+    *("platform", "user_id", "user_id_alt", "user_name", "chat_id", "chat_name", "chat_type", "thread_id"),
+    "gateway_session_key",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +96,13 @@ def import_sessions(
         if head.excerpt_of and memory.sessions.get_session(head.excerpt_of) is not None:
             total = replace(total, sessions=total.sessions + 1, known=total.known + sum(1 for _ in whole))
             continue
+        head = _with_stored_owner(memory, head)
         imported, turns = head, whole
         if head.copyable:
             identity: dict[str, Any] = {"platform": PLATFORM, **head.identity}
             owner = memory.session(head.id, **identity).owner
             imported, turns = copies.without_copies(head, whole, owner)
-        same: Iterator[int | None] = repeat(None)
-        if imported.in_forms and (stored := memory.sessions.get_messages(imported.id)):
-            turns = list(turns)
-            same = iter(match_messages(list(_each(turns)), stored))
+        turns, same = _matched(memory, imported, turns)
         who: dict[str, Any] = {"platform": PLATFORM, **imported.identity}
         if memory.sessions.get_session(imported.id) is not None:
             # A session without an owner belongs to the home until a file names its user.
@@ -164,6 +170,37 @@ def _sessions_of(
             yield item
 
 
+def _matched(
+    memory: Memory, head: ImportedSession, turns: Iterable[ImportedTurn]
+) -> tuple[Iterable[ImportedTurn], Iterator[int | None]]:
+    """Return the turns, and for each of their messages the index of the stored message that another form brought."""
+    if head.in_forms and (stored := memory.sessions.get_messages(head.id)):
+        turns = iter(turns)
+        first = list(islice(turns, 1))
+        turns = chain(first, turns)
+        # If the ids of messages are those of the stored ones, they decide, and the session is read as a stream. A number
+        # may be that of a line or a row, which another form counts otherwise.
+        ref = first[0].messages[0].ref if first else ""
+        if not ref or ref.isdigit() or not memory.sessions.turns.has_message(head.id, ref):
+            turns = list(turns)
+            return turns, iter(match_messages(list(_each(turns)), stored))
+    return turns, repeat(None)
+
+
+def _with_stored_owner(memory: Memory, head: ImportedSession) -> ImportedSession:
+    """Return the session with the user and the chat of the stored one, if its file names none.
+
+    Else the other form of a user's session would come in as a second session, which is the home's.
+    """
+    stored = None if "platform" in head.identity else memory.sessions.get_session(head.id)
+    if stored is None or not stored.user:
+        return head
+    row = memory.sessions.turns.context(head.id, stored.user).row
+    identity = json.loads(row.get("identity") or "{}")
+    known = {name: identity[name] for name in _OWNER_FIELDS if identity.get(name)}
+    return replace(head, identity={**known, **head.identity})
+
+
 def _without_repeated_refs(turn: ImportedTurn, seen: dict[str, int]) -> ImportedTurn:
     """Remove the `ref` of a message that another message has too, since the two would be taken for one."""
     messages = []
@@ -178,7 +215,8 @@ def _turn_id(memory: Memory, session: Session, turn: ImportedTurn, index: int) -
 
     If another turn is stored under the position (an abandoned branch), derive the id from the content.
     """
-    turn_id = _id(session, turn.id or str(index))
+    # A name may be a number too, and is none of the positions of another form.
+    turn_id = _id(session.id, f"turn {turn.id}" if turn.id else str(index))
     first = turn.messages[0].ref
     if turn.id or not memory.sessions.has_turn(turn_id):
         return turn_id
@@ -186,14 +224,14 @@ def _turn_id(memory: Memory, session: Session, turn: ImportedTurn, index: int) -
         messages = [(m.role, sqlite_text(m.content)) for m in turn.messages]
         stored = memory.sessions.turns.messages(turn_id)
         same = all(new == old for new, old in zip(messages, stored, strict=False))
-        return turn_id if same else _id(session, f"{index} {json_digest(messages)}")
-    by_ref = _id(session, f"ref {first}")
+        return turn_id if same else _id(session.id, f"{index} {json_digest(messages)}")
+    by_ref = _id(session.id, f"ref {first}")
     known = memory.sessions.turns.has_message(session.id, first) and not memory.sessions.has_turn(by_ref)
     return turn_id if known else by_ref
 
 
-def _id(session: Session, name: str) -> str:
-    return uuid.uuid5(_NAMESPACE, f"{session.id}/{name}").hex
+def _id(session_id: str, name: str) -> str:
+    return uuid.uuid5(_NAMESPACE, f"{session_id}/{name}").hex
 
 
 def _import_turn(memory: Memory, session: Session, turn_id: str, turn: ImportedTurn, *, is_told: bool) -> int:

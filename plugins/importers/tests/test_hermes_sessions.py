@@ -253,3 +253,18 @@ def test_a_fact_that_can_not_be_read_costs_no_message(tmp_path: Path, fact: str)
     ((_, turns),) = stream_file(path, skips=skips)
     assert [message.content for turn in turns for message in turn.messages] == [ASKED]
     assert [skip.fault for skip in skips.all()] == [True]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_form_that_names_no_user_belongs_to_the_user_of_the_other_form(
+    tmp_path: Path, hermes_home: HermesHome, turned: bool
+) -> None:
+    export = tmp_path / "export.json"
+    rows = [{"id": 1, "timestamp": 1779017552.0, **says("user", ASKED)}]
+    session = {"id": ID, "source": "telegram", "user_id": "42", "chat_id": "7", "started_at": 1779017550.0}
+    export.write_text(json.dumps([{**session, "end_reason": None, "messages": rows}]))
+    paths = [export, home(tmp_path, snapshot=snapshot(says("user", ASKED), says("user", MORE)))["snapshot"]]
+    bring(hermes_home, *(paths[::-1] if turned else paths))
+    with open_memory(hermes_home) as memory:
+        assert MORE in [hit.text for hit in memory.sessions.past.search("bike", user="telegram:42")]
+        assert memory.sessions.past.search("key", user="") == []
