@@ -90,6 +90,27 @@ FORMATS = (
         "hermes_memory_importers.saved_memories:score_saved_memories",
     ),
     ImporterEntry(
+        "memory-exports",
+        "memories of Mem0 and of the memory server of MCP",
+        "hermes_memory_importers.memory_exports:read_memory_exports",
+        "hermes_memory_importers.memory_exports:score_memory_exports",
+        patterns=("history.db",),
+    ),
+    ImporterEntry(
+        "letta",
+        "agent files of Letta",
+        "hermes_memory_importers.letta:read_letta",
+        "hermes_memory_importers.letta:score_letta",
+        patterns=("*.af",),
+    ),
+    ImporterEntry(
+        "chat-databases",
+        "sessions of the OpenAI Agents SDK (SQLite), and logs.db of llm",
+        "hermes_memory_importers.chat_databases:read_chat_databases",
+        "hermes_memory_importers.chat_databases:score_chat_databases",
+        patterns=("logs.db",),
+    ),
+    ImporterEntry(
         "locomo",
         "LoCoMo (sessions with dia_id)",
         "hermes_memory_importers.locomo:read_locomo_file",
