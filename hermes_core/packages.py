@@ -133,11 +133,13 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
         "import of conversations of other tools",
         formats=(
             "aider",
+            "basic-memory",
             "chat-databases",
             "claude-ai",
             "claude-code",
             "codex",
             "crush",
+            "cursor",
             "gemini-cli",
             "hermes-agent",
             "letta",

@@ -111,6 +111,19 @@ FORMATS = (
         patterns=("logs.db",),
     ),
     ImporterEntry(
+        "cursor",
+        "state.vscdb of Cursor",
+        "hermes_memory_importers.cursor:read_cursor",
+        "hermes_memory_importers.cursor:score_cursor",
+        patterns=("state.vscdb",),
+    ),
+    ImporterEntry(
+        "basic-memory",
+        "notes of basic-memory",
+        "hermes_memory_importers.basic_memory:read_basic_memory",
+        "hermes_memory_importers.basic_memory:score_basic_memory",
+    ),
+    ImporterEntry(
         "locomo",
         "LoCoMo (sessions with dia_id)",
         "hermes_memory_importers.locomo:read_locomo_file",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core import HermesHome
+from hermes_core.errors import ImportFailed
 from hermes_core.importers import ImportedRecord, SkipLog, read_file, stream_file
 from hermes_core.importers.run import import_sessions
 from hermes_core.memory import open_memory
@@ -76,6 +77,32 @@ def test_a_prompt_of_llm_without_a_conversation_is_one_of_its_own(sample: Path) 
         ("llm-01c", "A walk", 2),
         ("llm-03r", "", 1),
     ]
+
+
+def test_a_conversation_of_cursor_has_the_order_of_its_headers(sample: Path) -> None:
+    newer, older = read_file(sample / "cursor.db")
+    assert [(m.role, m.content, m.tool_name) for turn in newer.turns for m in turn.messages] == [
+        ("user", "part01", ""),
+        ("assistant", "", ""),
+        ("tool", "part05", "read_file"),
+        ("assistant", "part06", ""),
+    ]
+    assert (newer.id, newer.title, older.id) == ("cursor-c1", "Fix it", "cursor-c2")
+
+
+def test_a_note_of_basic_memory_is_a_record_for_each_fact(tmp_path: Path) -> None:
+    found = [one for one in stream_file(SAMPLES / "basic-memory.md") if isinstance(one, ImportedRecord)]
+    assert [(one.record.text, one.record.kind, one.record.tags) for one in found] == [
+        ("Coffee: Pour over takes part02 #brewing (at home)", "method", ("brewing",)),
+        ("Coffee: No part03", "preference", ()),
+        ("Coffee: relates to part04", "relation", ()),
+        ("Coffee: It began in part01, and two lines\nare one paragraph.", "note", ()),
+        ("Coffee: Later: Buy part05.", "note", ()),
+    ]
+    plain = tmp_path / "plain.md"
+    plain.write_text("---\ntitle: A page\n---\n\nNothing of a memory.\n")
+    with pytest.raises(ImportFailed, match="it is no JSON"):
+        read_file(plain)
 
 
 def test_a_second_import_of_all_samples_adds_nothing(sample: Path, hermes_home: HermesHome) -> None:
