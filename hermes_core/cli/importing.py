@@ -146,6 +146,8 @@ def import_command(
     several = len(paths) != 1 or files[0].expanduser().is_dir()
     with contextlib.ExitStack() as stack, progress_bar("importing", "files" if several else "turns") as bar:
         task = bar.add_task("", total=len(paths) if several else None)
+        # A bar counts the files; lines on a pipe also the turns, since few files may be large.
+        turns = bar.add_task("turns", total=None, visible=False) if several else task
         memory: list[Memory] = []
 
         def opened() -> Memory:
@@ -154,9 +156,7 @@ def import_command(
                 stack.enter_context(memory[0].sessions.vectors_later())
             return memory[0]
 
-        run = _Import(
-            opened, extensions_of(ctx), file_format, several, lambda: None if several else bar.advance(task)
-        )
+        run = _Import(opened, extensions_of(ctx), file_format, several, lambda: bar.advance(turns))
         for path in paths:
             run.run(path)
             if several:

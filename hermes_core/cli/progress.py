@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import click
@@ -14,13 +15,15 @@ DEFAULT_LINE_STEPS = 500
 
 
 class ProgressLines(Progress):
-    """A progress bar that writes lines instead. Few steps write none, so that short commands stay silent."""
+    """A progress bar that writes lines instead. Few steps write none, so that short commands stay silent.
+
+    The description of a task is its unit; "" is that of the bar.
+    """
 
     def __init__(self, what: str, unit: str) -> None:
         super().__init__(disable=True)
         self._what, self._unit = what, unit
-        self._every = LINE_STEPS.get(unit, DEFAULT_LINE_STEPS)
-        self._lines = 0
+        self._lines = Counter[TaskID]()
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
         """Count steps."""
@@ -34,7 +37,9 @@ class ProgressLines(Progress):
 
     def _write(self, task_id: TaskID) -> None:
         task = self._tasks[task_id]
-        if task.completed >= (self._lines + 1) * self._every:
-            self._lines = int(task.completed // self._every)
+        unit = task.description or self._unit
+        every = LINE_STEPS.get(unit, DEFAULT_LINE_STEPS)
+        if task.completed >= (self._lines[task_id] + 1) * every:
+            self._lines[task_id] = int(task.completed // every)
             total = "" if task.total is None else f" of {int(task.total):,}"
-            click.echo(f"{self._what}: {int(task.completed):,}{total} {self._unit}", err=True)
+            click.echo(f"{self._what}: {int(task.completed):,}{total} {unit}", err=True)

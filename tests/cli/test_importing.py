@@ -382,7 +382,11 @@ def test_a_long_import_writes_lines_of_its_progress_where_no_terminal_is(
         (folder / f"{name}.jsonl").write_text(
             f'{{"session": "{name}", "role": "user", "content": "Hi {name}"}}'
         )
-    assert hermes("import", folder).stderr == "importing: 1 of 2 files\nimporting: 2 of 2 files\n"
+    assert hermes("import", folder).stderr.splitlines() == [
+        "importing: 1 of 2 files",
+        "importing: 2 turns",
+        "importing: 2 of 2 files",
+    ]
 
 
 def test_a_short_import_writes_nothing_beside_its_result(hermes: Any, chat: Path) -> None:

@@ -7,6 +7,7 @@ parts of the conversation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ _UNDONE = "messages that were undone"
 
 # Texts that the program sends in the name of the person.
 _INJECTED = ("<session_context>", "<state_snapshot>", "This is the Gemini CLI. We are setting up the context")
+_OF_API = {"user": "user", "model": "gemini"}
+_COMMAND = re.compile(r"\s*[/?][\w:-]*\s*\Z")
 _REFERENCED = "\n--- Content from referenced files ---"
 
 
@@ -120,14 +123,16 @@ def _put(session: _Session, value: Mapping[str, Any], where: str, skips: SkipLog
 
 
 def _messages_of(value: Mapping[str, Any], where: str, skips: SkipLog) -> list[ImportedMessage]:
-    kind = value.get("type")
+    # Lists of `$set` may have messages in the shape of the API.
+    kind = value.get("type") or _OF_API.get(str(value.get("role")))
+    content = value.get("content", value.get("parts"))
     ref = read_text(value.get("id"), f"{where}, id")
     at = read_time(value.get("timestamp"), f"{where}, timestamp")
     if kind == "user":
         shown = value.get("displayContent")
-        if shown is not None and shown != value.get("content"):
+        if shown is not None and shown != content:
             skips.note_part("contents of files that the person named", where)
-        parts = read_parts(value.get("content") if shown is None else shown, f"{where}, content", skips)
+        parts = read_parts(content if shown is None else shown, f"{where}, content", skips)
         return read_message("user", parts, where, skips, ref=ref, at=at, words=_typed)
     if kind == "gemini":
         return read_message("assistant", _answer(value, where, skips), where, skips, ref=ref, at=at)
@@ -137,7 +142,7 @@ def _messages_of(value: Mapping[str, Any], where: str, skips: SkipLog) -> list[I
 
 def _answer(value: Mapping[str, Any], where: str, skips: SkipLog) -> Iterable[Part]:
     """Yield the text of the model, its calls, and the results of these."""
-    yield from read_parts(value.get("content"), f"{where}, content", skips)
+    yield from read_parts(value.get("content", value.get("parts")), f"{where}, content", skips)
     skips.note_part("parts of the kind 'thoughts'", where, len(value.get("thoughts") or ()))
     calls = [
         read_object(call, f"{where}, toolCalls")
@@ -168,6 +173,6 @@ def _result(call: Mapping[str, Any], where: str, skips: SkipLog) -> Part:
 
 def _typed(text: str) -> str:
     """Return the words of the person in a text."""
-    if text.lstrip().startswith(_INJECTED):
+    if text.lstrip().startswith(_INJECTED) or _COMMAND.match(text):
         return ""
     return text.partition(_REFERENCED)[0]
