@@ -333,6 +333,8 @@ class Conversation:
         after: str | float | None = None,
         before: str | float | None = None,
         at: float | None = None,
+        why: bool = False,
+        absent: Sequence[int] = (),
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
         return self.memory.recall(
@@ -343,6 +345,8 @@ class Conversation:
             after=after,
             before=before,
             at=at,
+            why=why,
+            absent=absent,
         )
 
     def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:

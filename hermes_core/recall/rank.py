@@ -530,8 +530,12 @@ def rank_candidates(
 
 def select_proactive(analysis: Analysis, odds: Sequence[ProactiveOdds]) -> list[Ranked]:
     """Return the candidates to show in proactive recall, which the person did not ask for; best first."""
-    most = LIST_RESULTS if asks_for_list(analysis.text) else MAX_PROACTIVE_HITS
-    return [one.entry for one in odds if one.suffices][:most]
+    return [one.entry for one in odds if one.suffices][: proactive_limit(analysis)]
+
+
+def proactive_limit(analysis: Analysis) -> int:
+    """Return the largest number of messages that proactive recall shows for a question."""
+    return LIST_RESULTS if asks_for_list(analysis.text) else MAX_PROACTIVE_HITS
 
 
 def proactive_odds(analysis: Analysis, ranked: Sequence[Ranked]) -> list[ProactiveOdds]:

@@ -12,6 +12,7 @@ import pytest
 from hermes_core import HermesHome, Memory, Recall, open_memory
 from hermes_core.contract.hooks import hookimpl
 from hermes_core.contract.values import Refused
+from hermes_core.recall.rank import MAX_PROACTIVE_HITS
 from hermes_core.turn_recall import ExplainedReport
 
 NOW = 1_790_000_000.0
@@ -150,3 +151,21 @@ def test_a_report_without_reasons_has_none(memory: Memory) -> None:
     report = memory.recall("kettle")
     assert not isinstance(report, ExplainedReport)
     assert not hasattr(report.results[0], "why")
+
+
+def test_beyond_the_most_that_a_turn_gets_the_place_and_the_number_are_named(memory: Memory) -> None:
+    ids = [
+        tell(memory, f"My kettle number {n} is red.", session=f"s{n}", at=NOW + n)
+        for n in range(MAX_PROACTIVE_HITS + 3)
+    ]
+    report = explain(memory, "Where is my kettle?", *ids)
+    left_out = [one for one in report.absent if not one.given]
+    assert len(left_out) == 3
+    assert all(one.turn.endswith(f"and {MAX_PROACTIVE_HITS} are returned") for one in left_out)
+
+
+def test_a_conversation_gets_the_reasons_of_its_own_scope(memory: Memory) -> None:
+    said = tell(memory, "My kettle is in the red cupboard.", session="a")
+    report = memory.conversation("b").recall("Where is my kettle?", why=True, absent=[said])
+    assert isinstance(report, ExplainedReport)
+    assert (report.gate.open, report.absent[0].turn) == (True, "the turn gets it")

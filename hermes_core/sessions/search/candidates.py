@@ -19,6 +19,7 @@ from hermes_core.recall.rank import (
     Ranked,
     asks,
     proactive_evidence,
+    proactive_limit,
     proactive_odds,
     rank_candidates,
     says_unknown,
@@ -148,6 +149,7 @@ def search(
         others = [entry for entry in ranked if entry.candidate.text.strip().casefold() != same]
         trace.odds = proactive_odds(analysis, others)
         ranked = select_proactive(analysis, trace.odds)
+        trace.limit = min(limit, proactive_limit(analysis))
         asked = closest.likeness if closest is not None else None
         if ranked and not _is_evidence(lookup, analysis, ranked[0].candidate, places_of, asked, trace):
             return []
@@ -358,6 +360,7 @@ def _of_times(
     """
     if proactive:
         spans, limit = [span for span in spans if span[0] <= now], min(limit, MAX_PROACTIVE_HITS)
+        trace.limit = limit
     parts = [
         (start + (end - start) * at / TIME_PARTS, start + (end - start) * (at + 1) / TIME_PARTS)
         for start, end in ((start, min(end, max(now, start) + 1)) for start, end in spans)

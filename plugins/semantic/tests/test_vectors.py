@@ -16,6 +16,7 @@ import pytest
 
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.maintenance import repair
+from hermes_core.sessions.search.reasons import SearchTrace, hit_reason
 from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_semantic import dense
 from hermes_memory_semantic.vectors import VectorIndex
@@ -71,6 +72,18 @@ def test_a_message_is_found_that_shares_no_word_with_the_question(
     opened: Callable[[], SessionStore], question: str, wanted: int
 ) -> None:
     assert filled(opened()).past.search(question)[0].text == TALK[wanted]
+
+
+def test_the_reason_of_such_a_message_is_its_meaning(opened: Callable[[], SessionStore]) -> None:
+    traces: list[SearchTrace] = []
+    (best, *_) = filled(opened()).past.search("a depressed mood", traces=traces)
+    reason = hit_reason(traces, best.message_id)
+    assert reason is not None
+    assert reason.words == ()
+    assert reason.meaning is not None
+    assert 0 < reason.meaning < 1
+    assert reason.parts["meaning"] > 0
+    assert f"meaning cosine {reason.meaning:.2f}" in reason.text
 
 
 def test_while_most_messages_are_unread_all_are_searched_by_words(
