@@ -188,11 +188,13 @@ def provider_erasures(memory: Memory, user: str) -> tuple[ProviderErasure, ...]:
     for name in dict.fromkeys([*in_use, *sorted(waiting)]):
         erasure = in_use.get(name, Erasure())
         if erasure is None:
-            where = f"look for {user} in its own documentation, program or account page, and delete it there"
-            remaining = (
-                f"it has no way to forget a person: what it was sent of {user} is still there; {where}",
+            files = memory.manager.ask(name, "backup_paths").value
+            where = f"at its backend and in {', '.join(files)}" if files else "at its backend"
+            told = (
+                f"it has no way to forget a person, and what it was sent of {user} is still {where}: delete it there by the"
+                " provider's own program or account page, as its documentation says"
             )
-            found.append(ProviderErasure(name, "unable", remaining=remaining))
+            found.append(ProviderErasure(name, "unable", remaining=(told,)))
             continue
         state: Any = "waiting" if name in waiting else "incomplete" if erasure.remaining else "forgotten"
         found.append(ProviderErasure(name, state, erasure.deleted, erasure.remaining))

@@ -32,6 +32,9 @@ class Unable(MemoryProvider):
     def is_available(self) -> Availability:
         return Availability()
 
+    def backup_paths(self) -> list[str]:
+        return ["/srv/unable.db"]
+
     def sync_turn(self, turn: Turn) -> None:
         """Take the turn."""
 
@@ -94,6 +97,7 @@ def test_a_provider_without_a_way_is_named_with_what_to_do(hermes_home: HermesHo
     (line,) = [one for one in report_sentences(report) if "unable" in one]
     assert line.startswith("nothing was deleted at unable: ")
     assert USER in line
+    assert "/srv/unable.db" in line
     assert not report.complete
 
 
