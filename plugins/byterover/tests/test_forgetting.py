@@ -24,7 +24,7 @@ def note(agent: Agent, text: str, **identity: str) -> Path:
     folder = agent.provider.tree(session).folder
     project = "--".join(folder.parts[1:])
     kept = agent.home / "byterover-data" / "brv" / "projects" / project / "curate-log"
-    kept.mkdir(parents=True)
+    kept.mkdir(parents=True, exist_ok=True)
     (kept / "cur-1.json").write_text(text)
     return folder
 
