@@ -186,8 +186,8 @@ def provider_erasures(memory: Memory, user: str) -> tuple[ProviderErasure, ...]:
     waiting = {row.provider for row in rows if forgotten_user(row) == user}
     found = []
     for name in dict.fromkeys([*in_use, *sorted(waiting)]):
-        erasure = in_use.get(name, Erasure())
-        if erasure is None:
+        erasure = in_use.get(name)
+        if name in in_use and not memory.manager.implements(name, "forget_user"):
             files = memory.manager.ask(name, "backup_paths").value
             where = f"at its backend and in {', '.join(files)}" if files else "at its backend"
             told = (
@@ -196,6 +196,9 @@ def provider_erasures(memory: Memory, user: str) -> tuple[ProviderErasure, ...]:
             )
             found.append(ProviderErasure(name, "unable", remaining=(told,)))
             continue
+        if erasure is None:
+            told = "another process of this home has passed the request on: its log says what was deleted and what was not"
+            erasure = Erasure(remaining=() if name in waiting else (told,))
         state: Any = "waiting" if name in waiting else "incomplete" if erasure.remaining else "forgotten"
         found.append(ProviderErasure(name, state, erasure.deleted, erasure.remaining))
     return tuple(found)
@@ -222,7 +225,7 @@ def speaker_of(memory: Memory, user: str) -> Session:
     for row in memory.sessions.database.execute(_SESSIONS, (user,)):
         session = _stored_session(memory, row["id"], row["identity"])
         if session.owner == user:
-            return dataclasses.replace(session, id=new, parent_id="")
+            return dataclasses.replace(session, id=new, parent_id="", agent_context="primary")
     try:
         fields = parse_outside_id(user)
     except SessionError as exc:
