@@ -182,7 +182,7 @@ def provider_page(name: str) -> Iterator[str]:
     yield from settings_section(it)
     yield f"## What it does\n\n{section(name, 'What it does')}\n"
     yield from tools_section(it)
-    for heading in ("What is sent where", "When it is down", "Delivery", "Take memories along"):
+    for heading in ("What is sent where", "When it is down", "Delivery", "Forgetting", "Take memories along"):
         yield f"## {heading}\n\n{section(name, heading)}\n"
     yield from hooks_section(it)
     yield from commands_section(it)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shutil
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,8 @@ from hermes_core.memory import Memory
 from hermes_core.outbox.rows import forgotten_user
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.records import State
+
+_SESSIONS = 'SELECT id, message_count, identity FROM sessions WHERE "user" = ? ORDER BY last_active DESC'
 
 
 class ProviderErasure(Struct, frozen=True):
@@ -40,6 +42,22 @@ class ProviderErasure(Struct, frozen=True):
     remaining: tuple[str, ...] = ()
 
 
+class Leftover(Struct, frozen=True):
+    """What a search for texts of a forgotten user found in one place.
+
+    Attributes:
+        place: A file or an entry of the home, a path outside, or "provider NAME".
+        hits: Number of texts that were found.
+        promised: True if a deletion promises that nothing is left there. Logs and backups belong to an operator.
+        error: The reason why the place could not be searched; "" if it was.
+    """
+
+    place: str
+    hits: int
+    promised: bool
+    error: str = ""
+
+
 class ForgetReport(Struct, frozen=True):
     """Report of a deletion, or of what a dry run would delete.
 
@@ -54,6 +72,7 @@ class ForgetReport(Struct, frozen=True):
         remaining: A sentence for each thing that this program can't delete.
         erased: True if all that the home held of the user is deleted. Data of an extension that is missing is not.
         providers: What became of it at each provider that may have something of the user.
+        places: What was found afterwards, per place.
     """
 
     user: str
@@ -66,11 +85,13 @@ class ForgetReport(Struct, frozen=True):
     remaining: tuple[str, ...] = ()
     erased: bool = False
     providers: tuple[ProviderErasure, ...] = ()
+    places: tuple[Leftover, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """True if the home and all providers have forgotten the user."""
-        return self.erased and all(one.state == "forgotten" for one in self.providers)
+        """True if the home and all providers have forgotten the user, and nothing was found where that is promised."""
+        left = any(one.promised and (one.hits or one.error) for one in self.places)
+        return self.erased and not left and all(one.state == "forgotten" for one in self.providers)
 
 
 def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetReport:
@@ -90,11 +111,9 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     if not user or user in memory.config.identity.owners:
         raise SessionError(f"{user!r} is the person at home", "delete the home to forget that person")
     db = memory.sessions
-    rows = db.database.execute(
-        'SELECT id, message_count, identity FROM sessions WHERE "user" = ? ORDER BY last_active DESC', (user,)
-    ).fetchall()
+    rows = db.database.execute(_SESSIONS, (user,)).fetchall()
     sessions = [_stored_session(memory, row["id"], row["identity"]) for row in rows]
-    speaker = _session_of(memory, user, sessions)
+    speaker = speaker_of(memory, user)
     own = Notes(
         memory.home,
         memory.sessions.database,
@@ -143,13 +162,17 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     for folder in folders:
         if folder.is_dir():
             _delete_folder(memory, folder, absent_places)
-    if rows and not db.database.shared:  # a server reuses the space itself
+    if not db.database.shared:  # a server reuses the space itself
         maintenance.vacuum(db)
     return structs.replace(
         report,
         turns=turns,
         waiting=memory.manager.outbox.depth,
-        remaining=(*unerased, *_remaining(memory)),
+        remaining=(
+            *unerased,
+            "texts of others, and of groups, may name the user: hermes-memory sessions search NAME, hermes-memory memory"
+            " show; so may backups that you keep elsewhere",
+        ),
         erased=not unerased,
         providers=provider_erasures(memory, user),
     )
@@ -163,14 +186,19 @@ def provider_erasures(memory: Memory, user: str) -> tuple[ProviderErasure, ...]:
     waiting = {row.provider for row in rows if forgotten_user(row) == user}
     found = []
     for name in dict.fromkeys([*in_use, *sorted(waiting)]):
-        erasure = in_use.get(name, Erasure())
-        if erasure is None:
-            where = f"look for {user} in its own documentation, program or account page, and delete it there"
-            remaining = (
-                f"it has no way to forget a person: what it was sent of {user} is still there; {where}",
+        erasure = in_use.get(name)
+        if name in in_use and not memory.manager.implements(name, "forget_user"):
+            files = memory.manager.ask(name, "backup_paths").value
+            where = f"at its backend and in {', '.join(files)}" if files else "at its backend"
+            told = (
+                f"it has no way to forget a person, and what it was sent of {user} is still {where}: delete it there by the"
+                " provider's own program or account page, as its documentation says"
             )
-            found.append(ProviderErasure(name, "unable", remaining=remaining))
+            found.append(ProviderErasure(name, "unable", remaining=(told,)))
             continue
+        if erasure is None:
+            told = "another process of this home has passed the request on: its log says what was deleted and what was not"
+            erasure = Erasure(remaining=() if name in waiting else (told,))
         state: Any = "waiting" if name in waiting else "incomplete" if erasure.remaining else "forgotten"
         found.append(ProviderErasure(name, state, erasure.deleted, erasure.remaining))
     return tuple(found)
@@ -191,12 +219,13 @@ def _delete_folder(memory: Memory, folder: Path, exceptions: Collection[Path]) -
     shutil.rmtree(folder)
 
 
-def _session_of(memory: Memory, user: str, sessions: Iterable[Session]) -> Session:
+def speaker_of(memory: Memory, user: str) -> Session:
     """Return a session of the user that is not stored. Raises `SessionError` if `user` is no `Session.owner`."""
     new = f"forget-{uuid.uuid4().hex}"
-    for session in sessions:
+    for row in memory.sessions.database.execute(_SESSIONS, (user,)):
+        session = _stored_session(memory, row["id"], row["identity"])
         if session.owner == user:
-            return dataclasses.replace(session, id=new, parent_id="")
+            return dataclasses.replace(session, id=new, parent_id="", agent_context="primary")
     try:
         fields = parse_outside_id(user)
     except SessionError as exc:
@@ -245,18 +274,3 @@ def _known_users(memory: Memory) -> str:
         "SELECT DISTINCT s.user FROM sessions s WHERE s.user > '' ORDER BY s.user LIMIT 20"
     ).fetchall()
     return f"known are {', '.join(row[0] for row in rows)}" if rows else "no other user has written yet"
-
-
-def _remaining(memory: Memory) -> list[str]:
-    copies = [
-        path.name
-        for path in sorted(memory.home.path.glob("*"))
-        if ".damaged" in path.name or ".lost-" in path.name
-    ]
-    sentences = [
-        "texts of others, and of groups, may name the user: hermes-memory sessions search NAME, hermes-memory memory show",
-        "backups of the home and the files in logs/ may quote the user",
-    ]
-    if copies:
-        sentences.append(f"copies of earlier stores are in the home: {', '.join(copies)}")
-    return sentences

@@ -6,10 +6,12 @@ import time
 
 from msgspec import structs
 
+from hermes_core.actions.leftovers import Fragments, look, texts_of
 from hermes_core.contract.hooks import POLICIES
-from hermes_core.forget import ForgetReport, forget_user, provider_erasures
+from hermes_core.forget import ForgetReport, forget_user, provider_erasures, speaker_of
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
+from hermes_core.sessions.maintenance import vacuum
 
 FORGET_TIMEOUT_S, START_TIMEOUT_S = (POLICIES[hook].deadline for hook in ("forget_user", "initialize"))
 
@@ -25,6 +27,7 @@ def forget_person(
         timeout: Seconds to wait for the providers; 0 leaves the request in the outbox.
     """
     until = time.monotonic() + timeout
+    fragments, speaker = Fragments(texts_of(memory, user)), speaker_of(memory, user)
     memory.manager.initialize_all(memory.local_session, min(timeout, START_TIMEOUT_S) or None)
     report = forget_user(memory, user)
     if timeout and memory.selected:
@@ -32,6 +35,11 @@ def forget_person(
         report = structs.replace(
             report, providers=provider_erasures(memory, user), waiting=memory.manager.outbox.depth
         )
+        if not memory.sessions.database.shared:
+            vacuum(
+                memory.sessions
+            )  # the rows of the outbox that were delivered meanwhile had texts of the user
+    report = structs.replace(report, places=look(memory, fragments, speaker, ask=bool(timeout)))
     waiting = [one.provider for one in report.providers if one.state == "waiting"]
     late = f"{' and '.join(map(repr, waiting))} has not forgotten {user} yet; the request waits in the outbox"
     return report, late if waiting else ""
@@ -66,4 +74,12 @@ def report_sentences(report: ForgetReport) -> list[str]:
             wait = f"{counted(report.waiting, 'write')} still wait: hermes-memory outbox list"
             sentences.append(f"{one.provider} was asked to forget {report.user}; {wait}")
         sentences += (f"not deleted at {one.provider}: {sentence}" for sentence in one.remaining)
+    for left in report.places:
+        if left.error:
+            sentences.append(f"{left.place}: {left.error}")
+        elif left.hits:
+            whose = "which it should not" if left.promised else "which this command does not delete"
+            sentences.append(f"{left.place} holds {counted(left.hits, 'text')} of {report.user}, {whose}")
+    if clean := [left.place for left in report.places if not (left.hits or left.error)]:
+        sentences.append(f"nothing of {report.user} was found in {', '.join(clean)}")
     return [*sentences, *(f"not deleted: {sentence}" for sentence in report.remaining)]

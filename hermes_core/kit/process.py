@@ -36,6 +36,9 @@ MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 STOP_GRACE_S = 2.0
 
 _WINDOWS = sys.platform == "win32"
+
+# What a backend's program writes in a home is for the owner's eyes, as all else there.
+_PRIVATE: dict[str, Any] = {} if _WINDOWS else {"umask": 0o077}
 _BASE_VARIABLES = (
     ("SYSTEMROOT", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP", "PATH")
     if _WINDOWS
@@ -140,7 +143,7 @@ def run_in_terminal(
     """
     try:
         return subprocess.run(
-            list(command), env=child_environment() if env is None else dict(env), cwd=cwd
+            list(command), env=child_environment() if env is None else dict(env), cwd=cwd, **_PRIVATE
         ).returncode
     except (OSError, ValueError) as exc:
         raise _not_started(command, exc) from exc
@@ -248,7 +251,7 @@ def _start(
     environ = child_environment() if env is None else dict(env)
     try:
         return subprocess.Popen(
-            list(command), stdin=stdin, stdout=out, stderr=err, env=environ, cwd=cwd, **flags
+            list(command), stdin=stdin, stdout=out, stderr=err, env=environ, cwd=cwd, **_PRIVATE, **flags
         )
     except (OSError, ValueError) as exc:
         raise _not_started(command, exc) from exc

@@ -447,11 +447,8 @@ class MemoryManager:
         self.writes.forget_user(user, session, turns)
 
     def erasures(self, user: str) -> dict[str, Erasure | None]:
-        """Return what each external provider has deleted of a user; None for one without the hook `forget_user`."""
-        return {
-            handle.name: handle.erasures.get(user, Erasure()) if handle.implements("forget_user") else None
-            for handle in self._registry.external
-        }
+        """Return what each external provider has deleted of a user since this manager began; None for nothing."""
+        return {handle.name: handle.erasures.get(user) for handle in self._registry.external}
 
     # --------------------------------------------------------------------- end
 

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from types import CodeType, CoroutineType
 from typing import Any, Literal
 
@@ -48,6 +49,7 @@ from hermes_core.safety.fence import without_context
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.templates import without_turns
 from hermes_core.stopping import wait_unless_stopped
+from hermes_core.storage.files import make_private
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,9 @@ HOOKS_BEFORE_READY = frozenset(
         "shutdown",
     }
 )
+
+CLOCK_STEP_S = 2.0
+"""Seconds by which the time of a new file may seem to be before its making: some file systems count in steps of two."""
 
 DURABLE_HOOKS = frozenset(name for name, policy in POLICIES.items() if policy.durable)
 
@@ -108,6 +113,7 @@ class ProviderInstance:
         self._started_monotonic = 0.0
         self._closing = False
         self._session: Session | None = None
+        self._opened: tuple[Path, float] | None = None
 
     # ------------------------------------------------------------------- calls
 
@@ -308,7 +314,11 @@ class ProviderInstance:
         if self.provider is None:
             self._construct()
         self._handle.read_account()
-        self._handle.run_start(self, partial(self.plugins.hook.initialize, session=session))
+        self._opened = self._opened or (Path(session.home), time.time() - CLOCK_STEP_S)
+        try:
+            self._handle.run_start(self, partial(self.plugins.hook.initialize, session=session))
+        finally:
+            self.make_private()
 
     def _started(self, result: CallResult) -> None:
         """Store the result of `initialize` as the phase and the reason. Runs on the thread of the read worker."""
@@ -330,6 +340,11 @@ class ProviderInstance:
             return
         self._config.emit(f"provider.{self.phase}", {"provider": self.stats.name, "error": self.reason})
         self._handle.on_start()
+
+    def make_private(self, *, deep: bool = True) -> None:
+        """Give what the provider or its SDK has written in the home the modes of the home."""
+        if self._opened and not self._handle.builtin:
+            make_private(*self._opened, deep=deep)
 
     # --------------------------------------------------------------------- end
 
@@ -434,6 +449,7 @@ class ProviderInstance:
 
     def _end(self) -> None:
         self._coroutines.stop()
+        self.make_private()
         self._gone.set()
 
     # ------------------------------------------------------------------- state

@@ -349,6 +349,7 @@ class ProviderReceiver:
             result = instance.submit(row.hook, arguments, late).wait()
         finally:
             DELIVERED_ROW.reset(token)
+            instance.make_private(deep=False)
         return (
             Delivery("in doubt", result.error) if result.in_doubt else self._delivery(row, arguments, result)
         )

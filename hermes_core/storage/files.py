@@ -6,6 +6,7 @@ import contextlib
 import errno
 import functools
 import os
+import stat
 import tempfile
 import threading
 import time
@@ -47,6 +48,9 @@ COARSE_TICK_NS = 2 * NS_PER_S + TICK_NS
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
+
+_NOT_OF_PROVIDERS = frozenset({"plugins", "profiles"})
+"""Folders that `make_private` does not enter: they may be large, and no provider writes there."""
 
 # Memory-mapped WAL indexes need shared memory between all processes that use the file. These file systems do not
 # provide it reliably.
@@ -299,6 +303,31 @@ def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
         folder.mkdir(mode=mode, exist_ok=True)
     except OSError as exc:
         raise _storage_error("make folder", folder, exc) from exc
+
+
+def make_private(home: Path, since: float, *, deep: bool = True) -> None:
+    """Give what was made or changed in a home since a time the modes of the home: the owner's rights, and no others.
+
+    Libraries write files with the umask of the process, which is everybody's: to change it would change what other threads
+    of a host write.
+
+    Args:
+        since: Seconds since the epoch. What is older keeps the modes that somebody gave it.
+        deep: False for the entries of the home alone. A folder among them closes all that is in it.
+    """
+    folders = [os.fspath(home)] if os.name != "nt" else []
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if not (is_folder or entry.is_file(follow_symlinks=False)):
+                    continue
+                found = entry.stat(follow_symlinks=False)
+                if found.st_ctime >= since and stat.S_IMODE(found.st_mode) & 0o077:
+                    with contextlib.suppress(OSError):  # it is another user's, or gone
+                        Path(entry.path).chmod(stat.S_IMODE(found.st_mode) & 0o700)
+                if deep and is_folder and entry.name not in _NOT_OF_PROVIDERS:
+                    folders.append(entry.path)
 
 
 def file_system(path: Path) -> FileSystem:

@@ -14,6 +14,7 @@ from hermes_core.actions.people import forget_person, report_sentences
 from hermes_core.cli import main
 from hermes_core.contract.values import Erasure, SessionSwitch, Turn
 from hermes_core.errors import BackendUnavailable
+from hermes_core.forget import provider_erasures
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_memory_testing.fakes import RecordingProvider
@@ -31,6 +32,9 @@ class Unable(MemoryProvider):
 
     def is_available(self) -> Availability:
         return Availability()
+
+    def backup_paths(self) -> list[str]:
+        return ["/srv/unable.db"]
 
     def sync_turn(self, turn: Turn) -> None:
         """Take the turn."""
@@ -94,6 +98,7 @@ def test_a_provider_without_a_way_is_named_with_what_to_do(hermes_home: HermesHo
     (line,) = [one for one in report_sentences(report) if "unable" in one]
     assert line.startswith("nothing was deleted at unable: ")
     assert USER in line
+    assert "/srv/unable.db" in line
     assert not report.complete
 
 
@@ -180,3 +185,24 @@ class Borrowed:
         return self._memory
 
     def __exit__(self, *_: object) -> None: ...
+
+
+def test_a_request_that_another_process_took_is_no_erasure_that_is_known(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home, provider=RecordingProvider()) as memory:
+        fill(memory)
+        assert forget_person(memory, USER)[0].complete
+        # What this process knows if a gateway has sent the rows.
+        memory.manager._registry.external[0].erasures.clear()
+        (done,) = provider_erasures(memory, USER)
+    assert (done.state, done.provider) == ("incomplete", "fake")
+    assert "another process" in done.remaining[0]
+
+
+def test_a_user_with_sessions_of_programs_alone_is_forgotten_too(hermes_home: HermesHome) -> None:
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session("s1", platform="telegram", user_id="42", agent_context="cron")
+        memory.end_turn(session, "The heron sleeps in the boathouse.", "Noted.", warm=False)
+        report, _ = forget_person(memory, USER)
+    assert asked(provider)[-1][0] == "forget"
+    assert report.complete

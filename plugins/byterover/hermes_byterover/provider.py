@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from hermes_byterover.client import CONNECT, FIRST_PAUSE_S, Brv, Curation, changes, program
+from hermes_byterover.client import CONNECT, FIRST_PAUSE_S, STALE, Brv, Curation, changes, program
 from hermes_byterover.settings import NAME, SETTINGS
 from hermes_byterover.tree import Tree, body_of, folder_of
 from hermes_core import (
@@ -26,11 +27,12 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
-from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.contract.values import Check, Erasure, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     BackendAuthError,
     BackendProvider,
     BackendRefused,
+    BackendUnavailable,
     ProviderUnavailable,
     Settings,
     clip,
@@ -67,6 +69,9 @@ SWITCH_TIMEOUT_S, COMPRESSION_TIMEOUT_S = 25.0, 100.0
 
 INDEX_LAG_S = 8.0
 """Seconds after which a new file must be found: brv looks at the tree every five."""
+
+STILL_CURATED_S = 5.0
+"""Seconds after which to look again whether a curation has ended."""
 
 CLOCK_SKEW_S = 0.01
 """Seconds by which a curation may seem to be older than its order: brv's clock has milliseconds."""
@@ -252,6 +257,32 @@ class ByteRoverProvider(BackendProvider[Brv]):
                 left = max(1.0, until - time.monotonic())
                 self.client.curate(tree.folder, mark, text, left, must_keep=False)
 
+    def forget_user(self, user: str, session: Session) -> Erasure:
+        """Delete the user's tree, and what brv keeps of its project beside it: tasks, curations, messages of the model."""
+        folder = folder_of(session, self.home, self.options.folder)
+        if self.options.folder:
+            kept = f"what brv has curated of {user} in {folder}, the tree of everybody, and in brv's log: delete those notes"
+            return Erasure((), (kept,))
+        places = [folder, *(self.home / "byterover-data" / "brv" / "projects").glob(f"*--{folder.name}")]
+        there = [place for place in places if place.is_dir()]
+        if folder in there and any(
+            self._is_under_way(one) for one in self.client.log(folder, PROBE_TIMEOUT_S)
+        ):
+            raise BackendUnavailable(f"brv still curates in {folder}", retry_after=STILL_CURATED_S)
+        for place in there:
+            try:
+                shutil.rmtree(place)
+            except OSError as exc:
+                raise BackendUnavailable(f"{place} can't be deleted: {exc}") from exc
+        return Erasure(
+            tuple(map(str, there)),
+            ()
+            if self.options.isolated or not there
+            else (
+                f"what brv noted of the project {folder} in its own data folder: see `brv locations`, and delete it there",
+            ),
+        )
+
     # ------------------------------- tools; the docstring is what the model reads
 
     @tool()
@@ -329,6 +360,9 @@ class ByteRoverProvider(BackendProvider[Brv]):
                 saved.task,
             )
         return saved
+
+    def _is_under_way(self, curation: Curation) -> bool:
+        return curation.status == "processing" and time.time() - curation.started < STALE
 
     def _found(self, tree: Tree, word: str, note: str) -> bool:
         """Return whether a search finds a new note, once brv has looked at the tree again."""

@@ -374,7 +374,10 @@ def remember(key, value):
 
 
 def log_path():
-    return os.path.join(data_folder(), "log{}.json".format(os.getcwd().replace("/", "-")))
+    """As the real one: below a folder that is named after the path of the project."""
+    folder = os.path.join(data_folder(), "projects", os.getcwd().strip("/").replace("/", "--"), "curate-log")
+    os.makedirs(folder, exist_ok=True)
+    return os.path.join(folder, "log.json")
 
 
 def log():

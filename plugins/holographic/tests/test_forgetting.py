@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hermes_holographic import HolographicProvider
 
-from hermes_core import HermesHome, MemoryWrite, Query, Session, ToolCall
+from hermes_core import HermesHome, MemoryWrite, Query, Session, ToolCall, open_memory
 from hermes_core.contract.values import Erasure
 from hermes_memory_testing import driving
+from tests.forgetting_cells import ROWS, hold
 
 ADA, BOB = ({"platform": "telegram", "user_id": user} for user in ("ada", "bob"))
 TORTOISE = 'Mel Brackwater has the tortoise "Quillfeather"'
@@ -93,3 +94,19 @@ def test_a_removed_fact_is_in_no_page_of_the_file(facts: Facts) -> None:
         facts.provider.on_memory_write(MemoryWrite(f"w{number}", action, "memory", **more), facts.own)  # type: ignore[arg-type]
     facts.provider.shutdown()
     assert facts.held("Ostrander") == []
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_cell_of_the_table_on_the_page_holds(hermes_home: HermesHome, row: str) -> None:
+    provider = HolographicProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        fact = {"action": "add", "content": "The spare boathouse key hangs behind Ostrander in the hall."}
+        memory.call_tool(memory.start_session(f"of-{row}", **ADA), "fact_store", fact)
+
+        def knows(name: str, session: Session) -> bool:
+            page = memory.manager.ask("holographic", "export_memories", cursor="", session=session)
+            texts = " ".join(record.text for record in page.value.records)
+            # What a turn says is no fact, unless the model keeps it.
+            return name in texts or (name == "Quillfeather" and "Ostrander" in texts)
+
+        hold("holographic", row, memory, knows)

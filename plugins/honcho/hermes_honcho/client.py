@@ -275,12 +275,9 @@ class Client:
         return len(found)
 
     def _sessions_of(self, peer: str) -> list[Any]:
-        """Return all sessions of a peer, also those that Honcho still deletes; none for an unknown peer."""
-        try:
-            with self._sdk_errors():
-                return list(self._peer(peer).sessions(size=MAX_PAGE_SIZE))
-        except BackendNotFound:
-            return []
+        """Return all sessions of a peer, also those that Honcho still deletes."""
+        with self._sdk_errors():
+            return list(self._peer(peer).sessions(size=MAX_PAGE_SIZE))
 
     def pending(self, session: str = "") -> int:
         """Return the number of messages that Honcho still has to process, in its own units of work.

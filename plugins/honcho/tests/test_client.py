@@ -283,6 +283,8 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "concluded_since": lambda c: c.concluded_since("talk", datetime.now(UTC)),
     "drop": lambda c: c.drop(AI, USER, "id1"),
     "delete_session": lambda c: c.delete_session("talk"),
+    "erase": lambda c: c.erase(USER, [AI])[0],
+    "erase_image": lambda c: c.erase_image(USER, [AI]),
 }
 
 

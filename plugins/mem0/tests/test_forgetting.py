@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from hermes_core import Session, SessionSwitch
+import json
+
+import pytest
+from hermes_mem0 import Mem0Provider
+
+from hermes_core import HermesHome, Session, SessionSwitch, open_memory
 from plugins.mem0.tests.conftest import Agent, Start
 from plugins.mem0.tests.stand_in import Models
+from tests.forgetting_cells import ROWS, hold
 
 ADA = {"platform": "telegram", "user_id": "ada"}
 BOB = {"platform": "telegram", "user_id": "bob"}
@@ -75,3 +81,19 @@ def test_names_that_the_model_found_go_too(start: Start, models: Models) -> None
     kept = [row[0] for row in database.execute("SELECT content FROM messages")]
     assert [text for text in kept if "Quillfeather" in text or "Ostrander" in text] == []
     assert [text for text in kept if "Alderney" in text] != []
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_cell_of_the_table_on_the_page_holds(hermes_home: HermesHome, models: Models, row: str) -> None:
+    """The SDK and Qdrant are the real ones; the embedder is a stand-in."""
+    hermes_home.path.mkdir()
+    settings = {"mode": "oss", "embedder": "openai", "embedder_url": f"{models.url}/v1"}
+    hermes_home.provider_json("mem0").write_text(json.dumps(settings))
+    provider = Mem0Provider()
+    with open_memory(hermes_home, provider=provider) as memory:
+
+        def knows(name: str, session: Session) -> bool:
+            page = memory.manager.ask("mem0", "export_memories", cursor="", session=session)
+            return any(name in record.text for record in page.value.records)
+
+        hold("mem0", row, memory, knows)

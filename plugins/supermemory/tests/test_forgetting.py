@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
+import pytest
+from hermes_supermemory import SupermemoryProvider
+from hermes_supermemory.settings import KEY
+
+from hermes_core import HermesHome, open_memory
 from hermes_core.contract.values import Erasure
 from plugins.supermemory.tests.conftest import Agent
+from plugins.supermemory.tests.stand_in import KEY as KNOWN
 from plugins.supermemory.tests.stand_in import Supermemory
+from tests.forgetting_cells import ROWS, hold
 
 ADA = {"platform": "telegram", "user_id": "ada"}
 BOB = {"platform": "telegram", "user_id": "bob"}
@@ -37,3 +45,16 @@ def test_further_containers_of_the_user_go_too(start: Callable[..., Agent], serv
     (deleted,) = agent.call("forget_user", user=ada.owner, session=ada).deleted
     assert "garden_telegram" in deleted
     assert server.known() == []
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_cell_of_the_table_on_the_page_holds(
+    serve: Callable[..., Supermemory], hermes_home: HermesHome, row: str
+) -> None:
+    server = serve("v5")
+    hermes_home.path.mkdir()
+    hermes_home.provider_json("supermemory").write_text(json.dumps({"base_url": server.url}))
+    hermes_home.env_file.touch(mode=0o600)
+    hermes_home.env_file.write_text(f"{KEY}={KNOWN}\n")
+    with open_memory(hermes_home, provider=SupermemoryProvider()) as memory:
+        hold("supermemory", row, memory, lambda name, _: any(name in text for text in server.known()))

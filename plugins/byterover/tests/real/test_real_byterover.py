@@ -25,6 +25,7 @@ from hermes_core.contract.values import Check
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
 from hermes_memory_testing import StandIn
 from hermes_memory_testing.model_server import ModelServer, Reply
+from tests.forgetting_cells import ROWS, exported, hold
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -385,3 +386,23 @@ def _seconds(call: Callable[[], object]) -> float:
     began = time.monotonic()
     call()
     return time.monotonic() - began
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_cell_of_the_table_on_the_page_holds(
+    settings: dict[str, Any], world: World, tmp_path: Path, row: str
+) -> None:
+    world.well()
+    place = Place(tmp_path / "home", settings)
+    try:
+        place.start()
+        with open_memory(place.path, provider=place.provider) as memory:
+            hold(
+                "byterover",
+                row,
+                memory,
+                lambda name, session: name in exported(memory, "byterover", session),
+                patience=PATIENCE,
+            )
+    finally:
+        place.stop()

@@ -36,11 +36,13 @@ from hermes_core import (
     SessionSwitch,
     ToolCall,
     Turn,
+    open_memory,
 )
 from hermes_core.cli import main
 from hermes_core.manager.prefetch import RecallPart
 from plugins.hindsight.tests.real import server as real
 from plugins.hindsight.tests.real.openai_stand_in import Model
+from tests.forgetting_cells import ROWS, exported, hold, recalled
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
@@ -391,6 +393,27 @@ def test_doctors_self_test_and_the_commands(host: Callable[..., Host]) -> None:
 def _configured(home: HermesHome) -> None:
     """The provider as the active one, whose commands there are."""
     home.config_yaml.write_text("memory:\n  provider: hindsight\n")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_cell_of_the_table_on_the_page_holds(
+    machine: Machine, hermes_home: HermesHome, row: str
+) -> None:
+    hermes_home.path.mkdir(exist_ok=True)
+    settings = {
+        "mode": "local_external",
+        "api_url": machine.api.url,
+        "bank_id_template": f"cells-{row}-{{user}}",
+    }
+    hermes_home.provider_json("hindsight").write_text(json.dumps(settings))
+    with open_memory(hermes_home, provider="hindsight") as memory:
+
+        def knows(name: str, session: Session) -> bool:
+            return name in exported(memory, "hindsight", session) + recalled(
+                memory, "hindsight", name, session
+            )
+
+        hold("hindsight", row, memory, knows, patience=OBSERVED)
 
 
 # ---------------------------------------------------------------- the embedded mode

@@ -28,6 +28,7 @@ from hermes_core import HermesHome, MemoryWrite, Session, SessionSwitch, open_me
 from hermes_core.kit import BackendNotFound, poll
 from plugins.honcho.tests.conftest import Agent
 from plugins.honcho.tests.real import server as real
+from tests.forgetting_cells import ROWS, exported, hold
 
 URL = os.environ.get("HONCHO_BASE_URL", "")
 SOURCE = os.environ.get("HONCHO_SOURCE", "")
@@ -354,3 +355,17 @@ def test_the_self_test_passes(start: Start) -> None:
     agent = start()
     checks = agent.provider.check(agent.session)
     assert [check.name for check in checks if not check.ok] == []
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_cell_of_the_table_on_the_page_holds(place: HermesHome, row: str) -> None:
+    provider = HonchoProvider()
+    with open_memory(place, provider=provider) as memory:
+
+        def knows(name: str, session: Session) -> bool:
+            peer = provider.place(session).user
+            provider.pending.sweep()  # as after each later turn
+            said = provider.client.search(name, 20, seen_by=peer)
+            return any(name in one.text for one in said) or name in exported(memory, "honcho", session)
+
+        hold("honcho", row, memory, knows, patience=CONCLUDED_S)

@@ -26,6 +26,7 @@ from hermes_openviking import OpenVikingProvider
 from hermes_core import Memory, Session, Turn, open_memory
 from hermes_core.kit.process import Service, child_environment
 from plugins.openviking.tests.real.model import DIMENSION, Model
+from tests.forgetting_cells import ROWS, exported, hold
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -457,3 +458,27 @@ def test_our_own_server_is_started_and_stopped(
 def _turn(text: str, turn_id: str) -> Any:
 
     return Turn(turn_id, 1, text, "Noted.", at=1.7e9 + int(turn_id[-1]))
+
+
+@pytest.mark.parametrize("version", ["0.5.2", "0.4.9"])
+def test_each_cell_of_the_table_on_the_page_holds(
+    serve: Callable[..., Real], tmp_path: Path, version: str
+) -> None:
+    server = serve(version, "api_key" if version == "0.5.2" else "dev")
+    key = server.user_key("cells", "alice") if version == "0.5.2" else ""
+    for row in ROWS:
+        if (version, row) == ("0.4.9", "turn"):
+            continue  # servers before 0.4.12 keep no ids of turns, as the page says
+        home = make_home(tmp_path / row, server, key, agent=f"cells-{row}")
+        provider = OpenVikingProvider()
+        with open_memory(home, provider=provider) as memory:
+
+            def knows(
+                name: str, session: Session, provider: OpenVikingProvider = provider, memory: Memory = memory
+            ) -> bool:
+                space = provider.space(session)
+                said = provider.client.grep(space, f"viking://user/{space.user}/sessions", name)
+                own = [uri for uri, _ in said if f"/sessions/{space.peer}." in uri]
+                return bool(own) or name in exported(memory, "openviking", session)
+
+            hold("openviking", row, memory, knows, patience=60.0)

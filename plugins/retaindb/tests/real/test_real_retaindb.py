@@ -21,7 +21,9 @@ import pytest
 from hermes_retaindb import RetainDBProvider
 
 from hermes_core import HermesHome, Memory, Session, open_memory
+from hermes_core.actions.people import forget_person
 from hermes_core.health.doctor import try_turn
+from tests.forgetting_cells import OWNER, ROWS, USER, exported, hold
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -160,3 +162,17 @@ def _answers(ask: Callable[[], object]) -> bool:
     except OSError:
         return False
     return True
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_cell_of_the_table_on_the_page_holds(opened: Memory, row: str) -> None:
+    hold("retaindb", row, opened, lambda name, who: name in exported(opened, "retaindb", who), patience=5.0)
+
+
+def test_what_the_server_keeps_of_a_forgotten_person_is_named(opened: Memory) -> None:
+    opened.end_turn(opened.start_session("s1", **USER), FACT, "I will keep that in mind.")
+    assert opened.flush()
+    report, _ = forget_person(opened, OWNER)
+    (done,) = report.providers
+    assert (done.state, report.complete) == ("incomplete", False)
+    assert "local-store.json" in done.remaining[0]
