@@ -47,7 +47,9 @@ BESIDE = (
 """Fields beside the content of a message, which are left out."""
 
 # Some models write their thoughts before the answer.
-_THINK = re.compile(r"\s*<(think|thinking)>.*?(</\1>\s*|\Z)", re.DOTALL)
+_THINK = re.compile(
+    r"\s*<(think|thinking|thought|reasoning|reasoning_scratchpad)>.*?(</\1>\s*|\Z)", re.DOTALL | re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)

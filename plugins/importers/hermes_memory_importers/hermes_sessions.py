@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,8 @@ class _Form:
         self.id = given or (name[1] if name else path.stem if in_home else "")
         first, last = facts.get("session_start") or facts.get("timestamp"), facts.get("last_updated")
         self.started = read_fact(read_time, first, "session_start", skips)
+        if self.started is None:
+            self.started = _time_of_id(self.id)
         self.ended = read_fact(read_time, last, "last_updated", skips)
         self.messages: list[ImportedMessage] = []
         if self.is_snapshot:
@@ -205,6 +208,17 @@ class _Form:
             at = self.started + len(self.messages)
             at = at if self.ended is None or self.ended < self.started else min(at, self.ended)
         return read_chat_message(record, where, skips, at=at, words=persons_words, reason=OF_HERMES)
+
+
+def _time_of_id(session_id: str) -> float | None:
+    """Return the time that the id of a session holds, None if it holds none."""
+    moment = re.search(r"\d{8}_\d{6}", session_id)
+    try:
+        return (
+            datetime.strptime(moment[0], "%Y%m%d_%H%M%S").replace(tzinfo=UTC).timestamp() if moment else None
+        )
+    except ValueError:
+        return None
 
 
 def _union(messages: Sequence[ImportedMessage], others: Sequence[ImportedMessage]) -> list[ImportedMessage]:
@@ -260,8 +274,8 @@ def _is_snapshot(value: object) -> bool:
     return (
         isinstance(value, dict)
         and isinstance(value.get("messages"), list)
-        and isinstance(value.get("session_id"), str)
-        and len(value.keys() & {"session_start", "last_updated", "message_count", "platform"}) > 1
+        and ("session_id" in value or {"session_start", "model"} <= value.keys())
+        and len(value.keys() & {"session_start", "last_updated", "message_count", "platform", "model"}) > 1
     )
 
 

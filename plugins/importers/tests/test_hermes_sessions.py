@@ -268,3 +268,19 @@ def test_a_form_that_names_no_user_belongs_to_the_user_of_the_other_form(
     with open_memory(hermes_home) as memory:
         assert MORE in [hit.text for hit in memory.sessions.past.search("bike", user="telegram:42")]
         assert memory.sessions.past.search("key", user="") == []
+
+
+def test_a_snapshot_without_any_time_has_that_of_its_id(tmp_path: Path) -> None:
+    bare = {"session_id": ID, "platform": "cli", "model": "m", "messages": [says("user", ASKED)]}
+    (session,) = read_file(home(tmp_path, snapshot=bare)["snapshot"])
+    assert session.started_at == session.turns[0].messages[0].timestamp == 1779017550.0
+    odd = {**bare, "session_id": "20269999_999999_ab"}
+    assert read_file(home(tmp_path, snapshot=odd)["snapshot"])[0].started_at is None
+
+
+def test_a_saved_conversation_without_an_id_keeps_its_time(tmp_path: Path) -> None:
+    saved = {"model": "m", "session_start": "2026-05-17T11:32:30", "messages": [says("user", ASKED)]}
+    path = home(tmp_path, **{"hermes_conversation_20260517_113230.json": saved})
+    (session,) = read_file(next(iter(path.values())))
+    assert session.id.startswith("hermes-agent-")
+    assert (session.minted, session.started_at) == (True, 1779017550.0)
