@@ -80,7 +80,7 @@ class OriginLedger:
 
     def finish(self, session: Session, messages: Sequence[Mapping[str, Any]]) -> None:
         """Forget a turn whose messages are stored with their origins now."""
-        for message in messages:
+        for message in messages if self._results else ():
             self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
         self.forget(session)
 

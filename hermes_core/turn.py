@@ -346,7 +346,8 @@ class MemoryTurns(MemorySessions):
         if stored.results is not None and all(stored.results[: len(puts)]):
             self.problem_log.failures.pop("outbox", None)
             for provider in puts:
-                self.manager.outbox.on_row(provider)
+                # An import stores several turns in one commit.
+                self.sessions.database.after_commit(partial(self.manager.outbox.on_row, provider))
         elif row is not None:  # the turn or its row was stored before, or the outbox is full
             row = numbered(row, stored.number)
             self.problem_log.enqueue(partial(self.manager.writes.put, session, row))

@@ -7,10 +7,12 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, groupby, islice, repeat, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes_core.contract.values import Message, Session
+from hermes_core.errors import HermesError
 from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.forms import match_messages
 from hermes_core.importers.records import RecordImport
@@ -31,6 +33,11 @@ from hermes_core.sessions.records import StoredMessage, as_json, sqlite_text, tu
 from hermes_core.sessions.session_store import SessionStore
 
 PLATFORM = "import"
+
+# Turns in one commit, and characters after which it ends. Other programs wait for the lock meanwhile, some ten
+# milliseconds.
+TURNS_IN_COMMIT = 50
+CHARS_IN_COMMIT = 100_000
 
 # Turn ids are derived from the position of a turn, so that a second import of the file finds its turns stored.
 _NAMESPACE = uuid.UUID("6f2d2f1e-3d0c-5c4e-9a53-0d6a1f1c7f2b")
@@ -117,28 +124,11 @@ def import_sessions(
         if imported.relation:  # start_session does not change a session that is stored
             memory.sessions.create_session(imported.id, relation=imported.relation)
         new = known = messages = 0
-        # Some programs write the same id into several messages; only the first may keep it.
-        seen: dict[str, int] = {}
-        for index, imported_turn in enumerate(turns):
-            turn = _without_repeated_refs(imported_turn, seen)
-            missing = [m for m, other in zip(turn.messages, same, strict=False) if other is None]
-            if turn.copied == "wholly":
-                known += 1
+        for batch in _batches(_read_turns(turns, same)):
+            store = partial(_store_batch, memory, session, batch, is_told=not head.excerpt_of)
+            for is_new, count in memory.sessions.with_index(store, idempotent=True):
+                new, known, messages = new + is_new, known + (not is_new), messages + count
                 on_turn()
-                continue
-            if not turn.copied and len(missing) < len(turn.messages):
-                for message in missing:
-                    _append(memory, session, message, message.ref)
-                known, messages = known + 1, messages + len(missing)
-                on_turn()
-                continue
-            turn_id = _turn_id(memory, session, turn, index)
-            if turn.copied == "partly" or memory.sessions.has_turn(turn_id):
-                known, messages = known + 1, messages + _import_rest(memory, session, turn, turn_id)
-            else:
-                new += 1
-                messages += _import_turn(memory, session, turn_id, turn, is_told=not head.excerpt_of)
-            on_turn()
         memory.end_session(session, "import")
         if memory.sessions.get_session(excerpt_id(imported.id)) is not None:
             memory.sessions.delete_session(excerpt_id(imported.id))
@@ -199,6 +189,67 @@ def _with_stored_owner(memory: Memory, head: ImportedSession) -> ImportedSession
     identity = json.loads(row.get("identity") or "{}")
     known = {name: identity[name] for name in _OWNER_FIELDS if identity.get(name)}
     return replace(head, identity={**known, **head.identity})
+
+
+class _ReadTurn(NamedTuple):
+    """A turn to store: its number in the session, and the messages of it that match none of the stored ones."""
+
+    number: int
+    turn: ImportedTurn
+    missing: list[ImportedMessage]
+
+
+def _read_turns(turns: Iterable[ImportedTurn], same: Iterator[int | None]) -> Iterator[_ReadTurn]:
+    """Yield turns to store; `same` yields for each message the id of the stored one that it matches, or None."""
+    # Some programs write the same id into several messages; only the first may keep it.
+    seen: dict[str, int] = {}
+    for number, imported in enumerate(turns):
+        turn = _without_repeated_refs(imported, seen)
+        yield _ReadTurn(
+            number, turn, [m for m, other in zip(turn.messages, same, strict=False) if other is None]
+        )
+
+
+def _batches(turns: Iterable[_ReadTurn]) -> Iterator[list[_ReadTurn]]:
+    """Yield the turns of one commit each. If the file has a fault, the turns before it come first."""
+    batch: list[_ReadTurn] = []
+    size = 0
+    try:
+        for read in turns:
+            batch.append(read)
+            size += sum(len(message.content) for message in read.turn.messages)
+            if len(batch) == TURNS_IN_COMMIT or size > CHARS_IN_COMMIT:
+                yield batch
+                batch, size = [], 0
+    except HermesError:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
+def _store_batch(
+    memory: Memory, session: Session, batch: Sequence[_ReadTurn], *, is_told: bool
+) -> list[tuple[bool, int]]:
+    """Store turns in one commit. Return for each True if it is new, and how many messages were stored."""
+    with memory.sessions.transaction():
+        return [_store_turn(memory, session, read, is_told=is_told) for read in batch]
+
+
+def _store_turn(memory: Memory, session: Session, read: _ReadTurn, *, is_told: bool) -> tuple[bool, int]:
+    """Store what is not stored yet of a turn. Return True if the turn is new, and the number of its new messages."""
+    turn = read.turn
+    if turn.copied == "wholly":
+        return False, 0
+    if not turn.copied and len(read.missing) < len(turn.messages):
+        for message in read.missing:
+            _append(memory, session, message, message.ref)
+        return False, len(read.missing)
+    turn_id = _turn_id(memory, session, turn, read.number)
+    if turn.copied == "partly" or memory.sessions.has_turn(turn_id):
+        return False, _import_rest(memory, session, turn, turn_id)
+    return True, _import_turn(memory, session, turn_id, turn, is_told=is_told)
 
 
 def _without_repeated_refs(turn: ImportedTurn, seen: dict[str, int]) -> ImportedTurn:

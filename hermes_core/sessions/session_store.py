@@ -524,7 +524,7 @@ class SessionStore:
     ) -> AppendedTurn:
         rewound = SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
         with self.transaction() as connection:
-            key, known, position, turn, hidden, next_number = self._begin_append(
+            key, known, position, turn, hidden, next_number, is_open = self._begin_append(
                 session_id, messages, turn_id
             )
             if turn is not None:
@@ -543,17 +543,23 @@ class SessionStore:
             if hidden:
                 raise rewound
             number = next_number if number is None else number
+            # No INSERT from a SELECT, and no DELETE without need: SQLite opens a savepoint for them, at which FTS5 writes
+            # the words of this transaction so far into a segment of their own.
+            added, place = (
+                "SELECT {}(id) FROM messages WHERE session_key = ? AND position >= ?",
+                (key, position),
+            )
             # The ids of the new messages are higher than those of the stored ones, and are not known yet.
             first_id, last_id = (min(known.values()), max(known.values())) if known else (None, None)
             statements: list[Statement] = [
                 (
-                    """INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)
-                       SELECT ?, ?, ?, coalesce(?, min(id)), coalesce(max(id), ?), ?, ?, ?
-                       FROM messages WHERE session_key = ? AND position >= ?""",
-                    (turn_id, key, number, first_id, last_id, sqlite_text(author), at, now, key, position),
+                    f"""INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)
+                        VALUES (?, ?, ?, coalesce(?, ({added.format("min")})), coalesce(({added.format("max")}), ?), ?, ?, ?)""",
+                    (turn_id, key, number, first_id, *place, *place, last_id, sqlite_text(author), at, now),
                 ),
-                ("DELETE FROM open_turns WHERE id = ?", (turn_id,)),
             ]
+            if is_open:
+                statements.append(("DELETE FROM open_turns WHERE id = ?", (turn_id,)))
             others = further(number) if callable(further) else further
             ids, results = self._append(
                 connection,
@@ -569,12 +575,12 @@ class SessionStore:
 
     def _begin_append(
         self, session_id: str, messages: Sequence[Mapping[str, Any]], turn_id: str = ""
-    ) -> tuple[int, dict[str, int], int, Any, bool, int]:
+    ) -> tuple[int, dict[str, int], int, Any, bool, int, bool]:
         """Lock a session for new messages, and read what decides about them, in one round trip.
 
         Return the row key of the session, the ids of those messages by `ref` that it has already, its next position,
-        the row of the turn if the turn is stored, True if a message of the turn was rewound, and the number of the
-        session's next turn, or 0 without a `turn_id`.
+        the row of the turn if the turn is stored, True if a message of the turn was rewound, the number of the
+        session's next turn, or 0 without a `turn_id`, and True if the turn is stored as an unfinished one.
         """
         session_id = sqlite_text(session_id)
         refs = [ref for message in messages if (ref := sqlite_text(str(message.get("ref") or "")))]
@@ -593,13 +599,13 @@ class SessionStore:
             statements += [
                 (
                     f"""SELECT ({position}), EXISTS ({hidden}), ({LAST_NUMBER}),
-                            t.id, t.session_key, t.state, t.number, t.first_message_id, t.last_message_id
+                            EXISTS (SELECT 1 FROM open_turns WHERE id = ?), t.id, t.session_key, t.state, t.number, t.first_message_id, t.last_message_id
                         FROM (SELECT 1 AS one) o LEFT JOIN turns t ON t.id = ?""",
-                    (session_id, session_id, f"{turn_id}:", f"{turn_id};", session_id, turn_id),
+                    (session_id, session_id, f"{turn_id}:", f"{turn_id};", session_id, turn_id, turn_id),
                 ),
             ]
         else:
-            statements += [(f"SELECT ({position}), FALSE, -1", (session_id,))]
+            statements += [(f"SELECT ({position}), FALSE, -1, FALSE", (session_id,))]
         if refs:
             sql = f"SELECT ref, id FROM messages WHERE {in_session} AND ref <> '' AND {condition}"
             statements.append((sql, (session_id, *values)))
@@ -614,6 +620,7 @@ class SessionStore:
             facts if turn_id and facts["id"] is not None else None,
             bool(facts[1]),
             int(facts[2]) + 1,
+            bool(facts[3]),
         )
 
     def _append(

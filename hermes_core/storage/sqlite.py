@@ -277,9 +277,10 @@ class Database:
         with self.transaction() as connection:
             # One by one: for an INSERT of several rows, or with RETURNING, SQLite opens a savepoint, at which FTS5
             # writes the words so far into a segment of their own.
+            columns = rows[0] if rows else ()
+            names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
+            sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  our own names
             for row in rows:
-                names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
-                sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  our own names
                 keys.append(int(connection.execute(sql, tuple(row.values())).lastrowid or 0))
             return keys, [connection.execute(sql, parameters).fetchall() for sql, parameters in further]
 
