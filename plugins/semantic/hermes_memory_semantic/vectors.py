@@ -87,6 +87,9 @@ SERVER_CLOSE_TIMEOUT_S = 1.0
 # Seconds after which a server of embeddings that did not answer is asked again.
 RETRY_AFTER_S = 30.0
 
+# Seconds before lost vectors are made again.
+LOST_PAUSE_S = 1.0
+
 # Text that is sent to test a server.
 TEST_TEXT = "Does it work?"
 
@@ -296,12 +299,12 @@ class VectorIndex:
         try:
             samples = asked()
         except (*_TABLE_ERRORS, sqlite3.OperationalError) as exc:
-            self._lose(exc)
-            return self._fault
+            return self._lose(exc)
         # A message without a word that the model can read has no vectors.
         if any(not has_vector and self._is_readable(text) for text, has_vector in samples.texts):
-            self._lose(StorageError("vectors of messages were lost", "they are made again in the background"))
-            return self._fault
+            return self._lose(
+                StorageError("vectors of messages were lost", "they are made again in the background")
+            )
         if samples.gap is None or samples.gap >= before:
             return ""
         self.wake()
@@ -320,11 +323,12 @@ class VectorIndex:
         else:
             self._failed(exc)
 
-    def _lose(self, exc: Exception) -> None:
-        """Let the builder make all vectors again, because of this damage."""
-        self._failed(exc)
+    def _lose(self, exc: Exception) -> str:
+        """Let the builder make all vectors again, because of this damage; return the sentence about it."""
+        fault = self._failed(exc)
         self._lost = True
         self.wake()
+        return fault
 
     def description(self) -> str:
         """Return how a server stores the vectors, or why it has none, for people; "" for a file."""
@@ -354,12 +358,15 @@ class VectorIndex:
         self._load_tried.set()
         while True:
             self._wake.clear()
+            if self._lost and not self._stopping:  # the search that found it out reads `fault` first
+                self._wake.wait(LOST_PAUSE_S)
+            if self._lost:
+                self._lost = False
+                with contextlib.suppress(*_ERRORS):
+                    self._store.forget()
             if self._stopping:  # read after the clearing, which may have removed the signal of `close`
                 return
             try:
-                if self._lost:
-                    self._lost = False
-                    self._store.forget()
                 with self._store.alone(timeout=0):
                     while not (self._stopping or self._building) and self._step():
                         pass
@@ -370,8 +377,8 @@ class VectorIndex:
             # A server that is down is tried again; a fault of the local model stays.
             self._wake.wait(RETRY_AFTER_S if self.fault and self._server is not None else None)
 
-    def _failed(self, exc: Exception) -> None:
-        """Set `fault`, and log it if it is new. Search by words continues to work."""
+    def _failed(self, exc: Exception) -> str:
+        """Set `fault` and return it; log it if it is new. Search by words continues to work."""
         fault = f"search by meaning does not work: {exc}"
         if fault not in (self._fault, self._mismatch) and not self._stopping:
             log.warning("%s", fault)
@@ -379,6 +386,7 @@ class VectorIndex:
             self._mismatch = fault
         else:
             self._fault = fault
+        return fault
 
     def _check_model(self) -> bool:
         """Return True if this model made the vectors of the store, or no model did; otherwise set `fault`."""
