@@ -30,6 +30,8 @@ from hermes_memory_ui.views import search as search_page
 from plugins.semantic.tests.test_embeddings import Server
 from tests.chaos.conftest import Record
 
+pytestmark = pytest.mark.timeout(7200)
+
 DAMAGES = int(os.environ.get("CHAOS_KILLS", "20"))
 
 MESSAGES = 120

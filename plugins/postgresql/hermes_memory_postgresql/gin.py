@@ -36,6 +36,8 @@ from hermes_core.sessions.search.reader import (
 from hermes_core.sessions.search.samples import MAX_CHARS, SAMPLED_TEXTS, SAMPLES, terms_of_sample
 from hermes_core.sessions.search.texts import terms_of, terms_of_row
 from hermes_core.storage.engine import Connection, Engine
+from hermes_core.storage.inventory import Inventory
+from hermes_core.storage.sqlite import SCHEMA_1
 from hermes_memory_postgresql.schema import CUT_KEY, MESSAGES_PER_BUCKET
 from hermes_memory_postgresql.tsvector import TSQUERY, vector_of
 
@@ -85,8 +87,13 @@ _PROOF = f"""
 
 
 class GinIndex(MessageIndex):
-    """The search index of the messages of one home on a PostgreSQL server."""
+    """The search index of the messages of one home on a PostgreSQL server.
 
+    Attributes:
+        inventory: The inventory of the home, which knows the tables that held its data; None without a home.
+    """
+
+    inventory: Inventory | None = None
     _is_current = False
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
@@ -162,14 +169,28 @@ class GinIndex(MessageIndex):
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
         if self._is_current:  # each turn asks
             return ""
-        row = self._database.execute("SELECT value FROM state_meta WHERE key = ?", (CUT_KEY,)).fetchone()
-        if row is None or row[0] == CUT_VERSION:
-            self._is_current = True
-            return ""
-        return (
-            f"the search index holds terms by the rules of version {row[0]}, not {CUT_VERSION}, so that searches miss "
-            "messages: run `hermes-memory sessions rebuild`"
-        )
+        cut, made_at, has_messages = self._database.execute(
+            """SELECT (SELECT value FROM state_meta WHERE key = ?),
+                (SELECT applied_at FROM schema_migrations WHERE name = ?), EXISTS (SELECT 1 FROM messages)""",
+            (CUT_KEY, SCHEMA_1),
+        ).fetchone()
+        if cut not in (None, CUT_VERSION):
+            return (
+                f"the search index holds terms by the rules of version {cut}, not {CUT_VERSION}, so that searches miss "
+                "messages: run `hermes-memory sessions rebuild`"
+            )
+        label, inventory = self._database.label, self.inventory
+        known = inventory.server_made_at(label) if inventory is not None else 0.0
+        if known not in (0.0, made_at) and not has_messages:
+            return (
+                f"{label!r} held data of this home and was made anew, so that nothing is found: restore a backup of the "
+                "server, or accept the loss with `hermes-memory doctor --accept-loss`"
+            )
+        if has_messages and inventory is not None and made_at and known != made_at:
+            inventory.add_server(label, made_at)
+        # Before its first message, a later one may still have to be entered.
+        self._is_current = has_messages or inventory is None
+        return ""
 
     def check(self) -> list[str]:
         """Compare the index with a sample of the messages; return a line for each difference."""
