@@ -84,11 +84,13 @@ DOCUMENTED: dict[str, str] = {
     "storage.engine": "CommitInDoubt CommitUnconfirmed Connection Dialect Engine RowConflict Statement TransactionAborted "
     "ValueRejected run_callbacks",
     "sessions.search.protocol": "CHANGES_KEY Coverage DIMENSION_KEY HAS_TEXT INT8_SCALE LAST_ID_KEY MAX_NEAREST MIN_COVERAGE "
-    "MessageIndex Nearness OtherModel PROGRESS_KEY SearchEngine Surroundings Vector VectorIndex VectorStore",
+    "MessageIndex Nearness OtherModel PROGRESS_KEY SearchEngine Surroundings Vector VectorIndex VectorSamples "
+    "VectorStore",
     "sessions.search.reader": "CANDIDATE_COLUMNS ClosestMessages CommonMatch IndexReader IndexRequest IndexRow Joins Postings ROW SHOWN_COLUMNS "
     "ScopeFacts windows_around",
     "sessions.search.reasons": "Absence GateReason HitReason SearchTrace",
     "sessions.search.filters": "Condition Filters message_condition session_condition",
+    "sessions.search.samples": "MAX_CHARS SAMPLED_TEXTS SAMPLES terms_of_sample",
     "sessions.search.texts": "terms_of terms_of_row",
     "sessions.search.match": "Match Phrase Syntax condition_sql expression_of",
 }

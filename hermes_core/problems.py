@@ -115,12 +115,14 @@ class ProblemLog:
         late = [warning for loaded in self._loaded.values() for warning in loaded.late_warnings()]
         return [*map(redact, late), *self.of_turn(self._curated.of(session).read())]
 
-    def of_turn(self, notes: StoredNotes, owner: str | None = None) -> list[str]:
+    def of_turn(self, notes: StoredNotes, owner: str | None = None, met: Sequence[str] = ()) -> list[str]:
         """Return the problems that every turn repeats until they are gone.
 
         Args:
             notes: The notes of the session.
-            owner: `Session.owner` of the turn; None outside of a turn, so that all extensions are looked at.
+            owner: `Session.owner` of the turn; None outside of a turn, so that all extensions are looked at, and the
+                search index.
+            met: Sentences about this turn.
         """
         lost = []
         for store in self._inventory.lost():
@@ -137,8 +139,9 @@ class ProblemLog:
             # A lost state.db is reported once, although everything that reads it fails.
             if failure and not any(store in failure for store in lost):
                 problems.append(failure)
-        search = self.read("past sessions", lambda: self._sessions.past.problem, "")
-        problems += filter(None, (search, self._sessions.past.vector_fault))
+        past = self._sessions.past
+        search = self.read("past sessions", lambda: past.prove() if owner is None else past.problem, "")
+        problems += filter(None, (search, past.vector_fault))
         # A damaged state.db is reported once, although all notes stand in it as well.
         for problem in map(str, notes.problems.values()):
             if not any(earlier in problem for earlier in problems):
@@ -150,6 +153,8 @@ class ProblemLog:
             # A damaged state.db is reported once, although the provider's writes stand in it as well.
             if not any(earlier in problem for earlier in problems):
                 problems.append(problem)
+        # What a search met, and what is known of its index, is one problem.
+        problems += [problem for problem in met if not any(problem in earlier for earlier in problems)]
         # They reach the person, other programs and models; an error may quote an address with a password.
         return list(map(redact, problems))
 

@@ -218,7 +218,7 @@ class MemoryTurns(MemorySessions):
         self.origins.begin(pending)
         # In the first turn of a session only: it looks through the home, or asks a server.
         sharing = self.problem_log.of_first_turn(session) if pending.is_first else []
-        problems = (*self.problem_log.of_turn(stored, session.owner), *sharing, *seen.left_out)
+        problems = (*self.problem_log.of_turn(stored, session.owner, seen.left_out), *sharing)
         return TurnRecall(recall, tuple(filter(itemgetter(1), parts)), problems, pending.origin)
 
     def _notes_of_turn(
@@ -544,7 +544,7 @@ class MemoryTurns(MemorySessions):
             hits += self.problem_log.read("past sessions", find, [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.monotonic() - calls.began) * 1000, 3)
-        problems = (*self.problem_log.of_turn(notes, session.owner), *seen.left_out)
+        problems = tuple(self.problem_log.of_turn(notes, session.owner, seen.left_out))
         report = RecallReport(query.text, tuple(hits), tokens, elapsed, problems)
         if why or absent:
             report = self._past.explain(report, trace, absent)

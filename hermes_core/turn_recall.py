@@ -167,7 +167,7 @@ class BegunTurn(msgspec.Struct, eq=False):
 class SeenTexts:
     """The texts that the model already sees in this turn. They are not recalled again.
 
-    `left_out` has a sentence for each recall that an observer refused.
+    `left_out` has a sentence for each recall that an observer refused, and about a search that may have missed messages.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -378,6 +378,7 @@ class SessionRecall:
             now=query.now,
             traces=trace.turn,
         )
+        seen.left_out += filter(None, [hits.problem])
         # A tool's result may be a whole page, and crowd out what persons said.
         room = query.budget * CHARS_PER_TOKEN * TOOL_SHARE
         chosen = []
@@ -437,12 +438,12 @@ class SessionRecall:
             now=query.now,
             traces=trace.search,
         )
-        if limit is None:
-            found = _within(found, query.budget)
+        seen.left_out += filter(None, [found.problem])
+        shown = found if limit is not None else _within(found, query.budget)
         injected = {item.message_id: item for item in self.for_turn(query, session, seen, trace=trace).items}
         hits = [
             _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit, hit.origin)))
-            for hit in found
+            for hit in shown
         ]
         if since is None and until is None:
             hits += [_hit("sessions", True, item) for item in injected.values()]

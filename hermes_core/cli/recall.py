@@ -14,6 +14,7 @@ from hermes_core.cli.options import limit_results_option, time_options, with_mem
 from hermes_core.cli.output import finish, print_result, print_styled
 from hermes_core.errors import ImportFailed
 from hermes_core.health.provider import start_providers
+from hermes_core.importers.stream import ends_within_value, torn_line
 from hermes_core.kit.cli import print_json_lines, reserve_output
 from hermes_core.kit.text import clip
 from hermes_core.memory import Memory
@@ -76,17 +77,22 @@ def recall(
     ctx = click.get_current_context()
     ask = partial(memory.recall, after=after, before=before, why=why, absent=absent)
     if batch:
-        faults: list[str] = []
-        print_json_lines(_answers(ask, limit, faults))
-        finish(ctx, memory.problems(), failed=bool(faults))
+        faults, torn = list[str](), list[str]()
+        print_json_lines(_answers(ask, limit, faults, torn))
+        finish(ctx, [*torn, *memory.problems()], failed=bool(faults))
         return
     report = ask(query or "", limit=limit)
     print_result(report, lambda: _show(report))
     finish(ctx, report.problems)
 
 
-def _answers(ask: Callable[..., RecallReport], limit: int | None, faults: list[str]) -> Iterator[object]:
-    """Yield the answer to each line of standard input: of an invalid one an `error`, which is added to `faults`."""
+def _answers(
+    ask: Callable[..., RecallReport], limit: int | None, faults: list[str], torn: list[str]
+) -> Iterator[object]:
+    """Yield the answer to each line of standard input: of an invalid one an `error`, which is added to `faults`.
+
+    The error of a last line that the end of the input cuts off is added to `torn`.
+    """
     for number, line in enumerate(sys.stdin.buffer, 1):
         if not line.strip():
             continue
@@ -94,8 +100,10 @@ def _answers(ask: Callable[..., RecallReport], limit: int | None, faults: list[s
             query, k = _question(line, number, limit)
             yield ask(query, limit=k)
         except ImportFailed as exc:
-            faults.append(str(exc))
-            yield {"error": str(exc)}
+            is_torn = not line.endswith(b"\n") and ends_within_value(exc.__cause__)
+            error = str(torn_line(number) if is_torn else exc)
+            (torn if is_torn else faults).append(error)
+            yield {"error": error}
 
 
 def _question(line: bytes, number: int, limit: int | None) -> tuple[str, int | None]:

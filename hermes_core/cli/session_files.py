@@ -21,6 +21,7 @@ from hermes_core.cli.options import with_memory
 from hermes_core.cli.output import finish, print_done, print_result, wants_json
 from hermes_core.config import backup_folder
 from hermes_core.errors import SessionError
+from hermes_core.importers.stream import TORN, ends_within_value
 from hermes_core.kit.cli import without_json
 from hermes_core.memory import Memory
 from hermes_core.safety.json_size import JsonTooLarge, parse_json
@@ -112,17 +113,20 @@ def import_sessions(memory: Memory, files: tuple[IO[str], ...]) -> None:
     """Bring back sessions that `sessions export` wrote; FILES may be "-" for standard input.
 
     A session that is here already stays as it is. Nothing is sent to the provider, which got these turns when they were
-    new. Exits with 1 if a line could not be imported.
+    new. Exits with 1 if a line could not be imported, with 3 if only the last line is torn.
     """
     counts = {"imported": 0, "present": 0, "different": 0}
-    faults: list[str] = []
-    for place, line in _lines(files):
+    faults, torn = list[str](), list[str]()
+    for place, line in _lines(files, torn):
         try:
             document = parse_json(line)
             result = import_session(memory.sessions, document)
         except JsonTooLarge as exc:
             faults.append(f"{place}: {exc}; export the session again")
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as exc:
+            if not line.endswith("\n") and ends_within_value(exc):
+                torn.append(f"{place}: {TORN}")
+                continue
             faults.append(f"{place}: it is no JSON; export the session again")
         except SessionError as exc:
             faults.append(f"{place}: {exc}")
@@ -132,11 +136,11 @@ def import_sessions(memory: Memory, files: tuple[IO[str], ...]) -> None:
                 name = document["session"]["id"]
                 faults.append(f"{place}: session {name!r} is here with other messages and stays as it is")
     text = f"{counted(counts['imported'], 'session')} imported, {counts['present']} here already"
-    print_result({**counts, "faults": faults}, lambda: click.echo(text))
-    finish(click.get_current_context(), () if wants_json() else faults, failed=bool(faults))
+    print_result({**counts, "faults": [*faults, *torn]}, lambda: click.echo(text))
+    finish(click.get_current_context(), torn if wants_json() else [*faults, *torn], failed=bool(faults))
 
 
-def _lines(files: tuple[IO[str], ...]) -> Iterator[tuple[str, str]]:
+def _lines(files: tuple[IO[str], ...], torn: list[str]) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line that is not empty. Raises `Failure` for a file that is no text."""
     for file in files:
         number = 0
@@ -151,6 +155,9 @@ def _lines(files: tuple[IO[str], ...]) -> Iterator[tuple[str, str]]:
                 if line.strip():
                     yield f"{file.name}, line {number}", line
         except UnicodeDecodeError as exc:
+            if ends_within_value(exc) and number:
+                torn.append(f"{file.name}, line {number + 1}: {TORN}")
+                continue
             raise Failure(f"{file.name!r} is not UTF-8 text; name a file that sessions export wrote") from exc
 
 

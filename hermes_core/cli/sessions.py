@@ -21,7 +21,15 @@ from hermes_core.cli.options import (
     time_options,
     with_memory,
 )
-from hermes_core.cli.output import moment, print_done, print_result, print_styled, print_table, wants_json
+from hermes_core.cli.output import (
+    finish,
+    moment,
+    print_done,
+    print_result,
+    print_styled,
+    print_table,
+    wants_json,
+)
 from hermes_core.cli.recall import MAX_TEXT_CHARS
 from hermes_core.config import load_config
 from hermes_core.contract.values import ORIGIN_NAMES
@@ -30,6 +38,7 @@ from hermes_core.kit.cli import WholeNumber, confirm, has_yes, limit_option, yes
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import may_command
+from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.home_store import open_sessions
@@ -114,6 +123,7 @@ def search_messages(
     until = db.past.read_moment(before) if before else None
     hits = db.past.search(query, since=since, until=until, source=sources, **filters)
     print_result(hits, lambda: print_hits(db, hits))
+    finish(click.get_current_context(), list(map(redact, db.past.problems_of(hits))))
 
 
 def print_hits(db: SessionStore, hits: Iterable[SearchHit]) -> None:

@@ -53,7 +53,10 @@ def score_jsonl(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (t
 
 
 def read_jsonl(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
-    """Yield sessions in the order in which they begin. Raises `ImportFailed` for a wrong line before it yields any."""
+    """Yield sessions in the order in which they begin.
+
+    Raises `ImportFailed` for a wrong line before it yields any, but not for a torn last line.
+    """
     sessions: dict[str, _SessionIndex] = {}
     titles: dict[str, str] = {}
     strange: set[str] = set()

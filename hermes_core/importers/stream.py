@@ -25,6 +25,9 @@ from hermes_core.sessions.records import epoch_seconds
 # make more.
 MAX_BYTES = 256 * 2**20
 
+# About a last line of which a program has written only the beginning.
+TORN = "it is no JSON, it is torn: the file ends within it"
+
 CHUNK_BYTES = 2**16
 
 # The longest piece of JSON text, but for strings and numbers, that a parser must see whole: "-Infinity", "\\ud83d\\ude00".
@@ -49,7 +52,12 @@ class JsonLine:
 
 
 def read_lines(path: Path, skips: SkipLog, *, strict: bool = False) -> Iterator[JsonLine]:
-    """Yield every line but the blank ones. A line that is no JSON is logged as a fault, or raised if `strict`."""
+    """Yield every line but the blank ones. A line that is no JSON is logged as a fault.
+
+    Args:
+        strict: True to raise a fault, except that of a torn last line: a program that still writes, or that was killed,
+            leaves whole lines before it.
+    """
     faults = SkipLog(strict=True) if strict else skips
     with open_file(path) as file:
         number, end = 0, 0
@@ -64,9 +72,12 @@ def read_lines(path: Path, skips: SkipLog, *, strict: bool = False) -> Iterator[
                 faults.fault(ImportFailed(f"line {number}: longer than {MAX_BYTES >> 20} MB", "cut it"))
             elif raw.strip():
                 try:
-                    yield JsonLine(number, offset, _parse(raw, number, offset))
+                    value = _parse(raw, number, offset)
                 except ImportFailed as exc:
-                    faults.fault(exc)
+                    torn = not raw.endswith(b"\n") and ends_within_value(exc.__cause__)
+                    (skips if torn else faults).fault(torn_line(number) if torn else exc)
+                else:
+                    yield JsonLine(number, offset, value)
 
 
 def in_time(places: Iterable[Place], times: Iterable[float]) -> Sequence[Place]:
@@ -218,10 +229,14 @@ class _Text:
         return True
 
 
-def read_records(path: Path, skips: SkipLog) -> Iterator[Any]:
-    """Yield the JSON values of a file: a value a line, or the elements of its list, or its one value."""
+def read_records(path: Path, skips: SkipLog, *, strict: bool = False) -> Iterator[Any]:
+    """Yield the JSON values of a file: a value a line, or the elements of its list, or its one value.
+
+    Args:
+        strict: See `read_lines`.
+    """
     if first_lines(path, 1):
-        return (line.value for line in read_lines(path, skips))
+        return (line.value for line in read_lines(path, skips, strict=strict))
     return _counted(read_values(path), skips)
 
 
@@ -267,6 +282,25 @@ def _parse(raw: bytes, number: int, offset: int) -> Any:
         raise _unreadable(number, str(exc)) from exc
     except RecursionError:
         raise ImportFailed(f"line {number}: nested too deeply", "no conversation looks like that") from None
+
+
+def torn_line(number: int) -> ImportFailed:
+    """Return the error about a last line that has no end and is no JSON."""
+    return ImportFailed(f"line {number}: {TORN}", "make the file anew")
+
+
+def ends_within_value(cause: BaseException | None) -> bool:
+    """Return True if a text was no JSON only because it ends too early."""
+    if isinstance(cause, UnicodeDecodeError):
+        return cause.reason == "unexpected end of data"
+    if not isinstance(cause, json.JSONDecodeError):
+        return False
+    text = cause.doc.rstrip()
+    # The error of a literal or a number that is cut off names its beginning.
+    is_cut_word = cause.pos >= len(text) - _TOKEN_CHARS and text[cause.pos :].isalnum()
+    return (
+        cause.pos >= len(text) or cause.msg.startswith("Unterminated") or (text[:1] in "{[" and is_cut_word)
+    )
 
 
 def _not_utf8(position: int) -> ImportFailed:

@@ -13,8 +13,16 @@ from msgspec.structs import replace
 
 from hermes_core.errors import ConfigError, DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions import records
-from hermes_core.sessions.records import PROGRAM_SOURCES, Order, SearchHit, as_tuple, sqlite_text
-from hermes_core.sessions.search.protocol import MessageIndex, VectorIndex
+from hermes_core.sessions.records import (
+    PROGRAM_SOURCES,
+    Order,
+    SearchHit,
+    SearchHits,
+    as_tuple,
+    sqlite_text,
+)
+from hermes_core.sessions.search.proof import IndexProof
+from hermes_core.sessions.search.protocol import INDEX_LOST, MessageIndex, VectorIndex
 from hermes_core.storage.engine import Engine, detecting_damage
 
 if TYPE_CHECKING:
@@ -26,10 +34,12 @@ if TYPE_CHECKING:
 class PastSessions:
     """The search in the messages of a store, as `SessionStore.past`. Each stored message can be found at once.
 
-    If the index of words is damaged, the messages are read one by one, and the index is made anew.
+    If the index of words is damaged, the messages are read one by one, and the index is made anew in the background. No
+    search says that nothing was found before the index has found a message by its words; see `IndexProof`.
 
     Attributes:
         made_vectors: The index for search by meaning if it was needed so far.
+        proof: The proof that the index of words finds what is stored.
 
     Args:
         make_vectors: Factory of the index for search by meaning, called when it is first needed.
@@ -44,6 +54,7 @@ class PastSessions:
         zone: tzinfo | None,
     ) -> None:
         self._database, self._index, self._clock = database, index, clock
+        self.proof = IndexProof(database, index)
         self._make_vectors, self._vectors_lock = make_vectors, threading.Lock()
         self.made_vectors: VectorIndex | None = None
         self._vector_problem = ""
@@ -70,8 +81,10 @@ class PastSessions:
         distinct: bool = False,
         now: float | None = None,
         traces: list[SearchTrace] | None = None,
-    ) -> list[SearchHit]:
+    ) -> SearchHits:
         """Return the messages that answer `query` best. No query raises an error.
+
+        The attribute `problem` of the result tells if messages may be missing; `problems_of` returns all reasons.
 
         Messages of sessions that a program began (`PROGRAM_SOURCES`) come after those of persons' sessions, and only
         one of several messages with nearly the same words. Calls and results of the tools of memory, and instructions
@@ -104,6 +117,7 @@ class PastSessions:
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search.candidates import search, search_plainly
         from hermes_core.sessions.search.filters import Filters
+        from hermes_core.sessions.search.proof import MAX_AGE_S, MAX_COMPARED, MAX_READ
         from hermes_core.sessions.search.reasons import SearchTrace
 
         filters = Filters(
@@ -121,6 +135,9 @@ class PastSessions:
         with detecting_damage(self._database):
             vectors = self.vectors if sort is None else None
             covered = vectors.ask_coverage(query, filters.user) if vectors else None
+            is_due = proactive and not self.proof.is_recent()
+            asked = self._index.ask_proof() if is_due else None
+            lack = vectors.ask_lack() if vectors and is_due else None
             facts = self._index.scope_facts(query, filters, {*exclude_sources, *PROGRAM_SOURCES})
             # A source that is not stored would only make the search read the session of each message.
             stored = tuple(source for source in exclude_sources if source in facts.sources)
@@ -135,11 +152,14 @@ class PastSessions:
                     if source in PROGRAM_SOURCES and source not in exclude_sources
                 )
 
+            damage: list[Exception] = []
+            is_lost = facts.newest is None
+
             def search_in(filters: Filters, count: int, distinct: Distinct) -> list[SearchHit]:
                 trace = SearchTrace(filters, analysis, count, proactive=proactive, now=now, zone=self._zone)
                 if traces is not None:
                     traces.append(trace)
-                if facts.newest is not None:
+                if not (is_lost or damage):
                     try:
                         return search(
                             self._index,
@@ -147,7 +167,7 @@ class PastSessions:
                             filters,
                             limit=count,
                             order=sort,
-                            newest=facts.newest,
+                            newest=facts.newest or 0,
                             now=now,
                             zone=self._zone,
                             vectors=vectors,
@@ -159,27 +179,78 @@ class PastSessions:
                             trace=trace,
                         )
                     except (DatabaseCorrupt, sqlite3.OperationalError) as exc:
-                        damage: Exception | None = exc
-                else:
-                    damage = None
+                        damage.append(exc)
                 trace.without_index = True
-                hits = search_plainly(
+                return search_plainly(
                     self._database, analysis, filters, limit=count, order=sort, proactive=proactive
                 )
-                if damage is not None:
-                    # A store that is opened for reading only, or that another program writes, can't be reset.
-                    with contextlib.suppress(DatabaseUnavailable):
-                        self._index.reset(damage)
+
+            def search_all() -> SearchHits:
+                hits = SearchHits(
+                    search_in(
+                        replace(filters, exclude_sources=(*stored, *programs)),
+                        limit,
+                        "text" if distinct else "",
+                    )
+                )
+                if programs and len(hits) < limit:
+                    hits += search_in(replace(filters, sources=programs), limit - len(hits), "words")
+                    if sort:
+                        hits.sort(key=lambda hit: (hit.timestamp, hit.message_id), reverse=sort == "newest")
                 return hits
 
-            hits = search_in(
-                replace(filters, exclude_sources=(*stored, *programs)), limit, "text" if distinct else ""
-            )
-            if programs and len(hits) < limit:
-                hits += search_in(replace(filters, sources=programs), limit - len(hits), "words")
-                if sort:
-                    hits.sort(key=lambda hit: (hit.timestamp, hit.message_id), reverse=sort == "newest")
+            def is_proven() -> bool:
+                # A server would be asked once more by each search that finds something.
+                if hits and (proactive or self._database.shared):
+                    return True
+                if (hits or proactive) and self.proof.is_recent(facts.newest or 0):
+                    return True
+                if not self.proof.holds(asked, facts.newest or 0):
+                    return False
+                if hits or proactive or self._database.shared:
+                    return True
+                # A part of the index may be lost: the words of the question are looked for in the messages themselves.
+                seen = search_plainly(
+                    self._database, analysis, filters, limit=MAX_COMPARED, order=None, count=MAX_READ
+                )
+                return not self._index.misses(seen, analysis)
+
+            hits, proven_at = search_all(), self.proof.made_at
+            if is_lost:
+                hits.problem = self.problem  # the index may be whole a moment later
+                self.proof.resume()
+            elif damage:
+                # A store that is opened for reading only, or that another program writes, can't be reset.
+                with contextlib.suppress(DatabaseUnavailable):
+                    self._index.reset(damage[0])
+                    hits.problem = INDEX_LOST
+                    self.proof.resume()
+            elif limit and not is_proven():
+                is_lost = True
+                if traces is not None:
+                    traces.clear()
+                known = {hit.message_id for hit in hits}
+                # A server would read the messages of all owners.
+                more = [] if self._database.shared else search_all()
+                hits += [hit for hit in more if hit.message_id not in known][: limit - len(hits)]
+                hits.problem = self.proof.renew()
+            elif not hits and vectors is not None and not (proactive and self.proof.made_at == proven_at):
+                hits.problem = (lack or vectors.ask_lack())(self._clock() - MAX_AGE_S)
+                if hits.problem:
+                    self.proof.expire()
             return hits
+
+    def problems_of(self, hits: SearchHits) -> list[str]:
+        """Return a sentence for each reason why a search may have missed messages."""
+        fault = self.vector_fault
+        by_words = fault and f"{fault}; this search was by words only"
+        return list(filter(None, [hits.problem or self.problem, by_words]))
+
+    def prove(self) -> str:
+        """Return the sentence of `problem`, or about an index that does not find what is stored; "" if all is well."""
+        if (problem := self.problem) or not self._database.exists or self.proof.is_recent():
+            return problem
+        return "" if self.proof.holds() else self.proof.renew()
 
     def read_moment(
         self, text: str, *, now: float | None = None, zone: tzinfo | None = None, end: bool = False

@@ -257,6 +257,16 @@ class SearchHit(Struct, frozen=True):
         return self.text or self.snippet.replace(">>>", "").replace("<<<", "")
 
 
+class SearchHits(list[SearchHit]):
+    """The messages that a search returned.
+
+    Attributes:
+        problem: A sentence if the search may have missed messages that are stored; "" if it did not.
+    """
+
+    problem = ""
+
+
 class Window(Struct, frozen=True):
     """A message and its neighbours in the session.
 

@@ -138,6 +138,7 @@ class SessionStore:
 
     def close(self) -> None:
         """Close every connection to the file."""
+        self.past.proof.close()
         if self.past.made_vectors is not None:
             self.past.made_vectors.close()
         if self.index.resets:

@@ -341,8 +341,8 @@ class _Call:
         ]
         answer: dict[str, Any] = {"mode": "discover", "query": query, "results": shown}
         answer |= {"count": len(shown), "sessions_searched": len(best)}
-        if fault := self._db.past.vector_fault:
-            answer["warning"] = redact(f"{fault}; this search was by words only")
+        if problems := self._db.past.problems_of(hits):
+            answer["warning"] = redact("; ".join(problems))
         return answer if shown else answer | {"message": "No matching sessions found."}
 
     def _moment(self, value: object, *, end: bool = False) -> float | None:

@@ -30,6 +30,9 @@ STATE_DB = "state.db"
 # In the name of an entry: the loss of this store was accepted.
 _ACCEPTED = "accepted: "
 
+# In the name of an entry: a server that has held the sessions and notes; its time is that of their tables.
+_SERVER = "server: "
+
 # Files below deeper folders are parts of a store, or a program's own.
 MAX_DEPTH = 4
 
@@ -124,7 +127,7 @@ class Inventory:
             known[STATE_DB] = None  # never made without a header, so that an empty file was emptied
         lost = []
         for name, since in sorted(known.items()):
-            if name.startswith(_ACCEPTED):
+            if name.startswith((_ACCEPTED, _SERVER)):
                 continue
             if (path := self._paths.get(name)) is None:
                 path = self._paths[name] = self.folder / name
@@ -137,6 +140,15 @@ class Inventory:
         name = self._name(path)
         since = self._entries().get(name)
         return LostStore(name, path, since) if since is not None and _is_empty(path) else None
+
+    def server_made_at(self, label: str) -> float:
+        """Return when the tables of a server were made that has held data of this home; 0 if none has."""
+        return self._entries().get(_SERVER + label, 0.0)
+
+    def add_server(self, label: str, made_at: float) -> None:
+        """Enter a server that holds data, with the time in epoch seconds at which its tables were made."""
+        with contextlib.suppress(StorageError):
+            self._change(lambda known: {**known, _SERVER + label: made_at})
 
     def accepted(self, name: str) -> float:
         """Return the time in epoch seconds at which the loss of a store was accepted last; 0 if it never was."""
@@ -152,7 +164,7 @@ class Inventory:
         for store in accepted:
             _move_aside(store.path, store.path.with_name(f"{store.path.name}.lost-{stamp}"))
         names = {store.name for store in accepted}
-        self.remove(names)
+        self.remove(names | {name for name in self._entries() if name.startswith(_SERVER)})
         self.accept_loss(names)
         return accepted
 

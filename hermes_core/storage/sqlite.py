@@ -735,8 +735,8 @@ def _read_failure(path: Path, exc: sqlite3.Error | OverflowError) -> str:
 
 
 _DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-# Damage that SQLite reports without one of these codes. The last three: an impossible size in the header, a changed
-# byte that made text invalid UTF-8, and a lost table.
+# Damage that SQLite reports without one of these codes. The last four: an impossible size in the header, a changed
+# byte that made text invalid UTF-8, and a lost table or column.
 _DAMAGE_TEXTS = (
     "malformed",
     "not a database",
@@ -744,6 +744,7 @@ _DAMAGE_TEXTS = (
     "unsupported file format",
     "could not decode to utf-8",
     "no such table",
+    "no such column",
 )
 
 # What Python says of a value that SQLite has no type for.

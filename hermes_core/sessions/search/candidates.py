@@ -206,24 +206,31 @@ def search_plainly(
     limit: int,
     order: Order | None,
     proactive: bool = False,
+    count: int | None = None,
 ) -> list[SearchHit]:
     """Return the newest messages with the most words of a question, without the search index.
 
     If `proactive` is True, return messages with at least two words.
 
-    This reads all messages that pass the filters. Conditions in the question, as AND and NOT, are not regarded.
+    This reads all messages that pass the filters, or the newest `count` messages of the store. Conditions in the question,
+    as AND and NOT, are not regarded.
     """
-    terms = [term.text for term in analysis.terms][:MAX_PLAIN_WORDS]
+    terms = [term.text.lower() for term in analysis.terms][:MAX_PLAIN_WORDS]
     if limit < 1 or not terms:
         return []
     condition, parameters = message_condition(database, filters)
     likes = ["%" + re.sub("([%_!])", r"!\1", term) + "%" for term in terms]
-    matches = " + ".join(["(m.content LIKE ? ESCAPE '!')"] * len(likes))
+    matches = " + ".join(["CASE WHEN lower(m.content) LIKE ? ESCAPE '!' THEN 1 ELSE 0 END"] * len(likes))
     direction = "ASC" if order == "oldest" else "DESC"
-    ranking = "" if order else "words DESC,"
+    ranking = "" if order else "x.words DESC,"
+    if count is not None:
+        condition += " AND m.id > (SELECT coalesce(max(id), 0) FROM messages) - ?"
+        parameters = [*parameters, count]
     rows = database.execute(
-        f"""SELECT {HIT_COLUMNS}, {matches} AS words FROM messages m JOIN sessions s ON s.key = m.session_key
-            WHERE {condition} AND words >= ? ORDER BY {ranking} m.timestamp {direction}, m.id {direction} LIMIT ?""",
+        f"""SELECT x.* FROM (
+                SELECT {HIT_COLUMNS}, {matches} AS words FROM messages m JOIN sessions s ON s.key = m.session_key
+                WHERE {condition}
+            ) x WHERE x.words >= ? ORDER BY {ranking} x.timestamp {direction}, x.id {direction} LIMIT ?""",
         (*likes, *parameters, 2 if proactive else 1, limit),
     ).fetchall()
     return [_hit(row, row["words"] / len(likes), _around_first(row["content"], analysis)) for row in rows]

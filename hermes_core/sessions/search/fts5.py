@@ -12,10 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from hermes_core.recall.query import named_in
+from hermes_core.recall.query import Analysis, named_in
 from hermes_core.recall.rank import Place
+from hermes_core.recall.tokens import index_text
 from hermes_core.sessions.lineage import SOURCES
-from hermes_core.sessions.records import Order
+from hermes_core.sessions.records import Order, SearchHit
 from hermes_core.sessions.search.filters import Condition, Filters, session_condition
 from hermes_core.sessions.search.match import (
     Match,
@@ -23,6 +24,7 @@ from hermes_core.sessions.search.match import (
     Syntax,
     condition_sql,
     expression_of,
+    joined,
     native_expression,
 )
 from hermes_core.sessions.search.protocol import PROGRESS_KEY
@@ -37,6 +39,7 @@ from hermes_core.sessions.search.reader import (
     ScopeFacts,
     windows_around,
 )
+from hermes_core.sessions.search.samples import SAMPLED_TEXTS, SAMPLES, terms_of_sample
 from hermes_core.storage.sqlite import Database
 
 # A term is sought in each span of messages alone if it has more hits than this for each span. Reading past a
@@ -71,6 +74,21 @@ MAX_NEW_MESSAGES = 20
 
 # A range of message ids: the first and the last.
 Span = tuple[int, int]
+
+# The last message by the index's own record.
+_LAST_INDEXED = "SELECT max(id) FROM messages_fts_docsize"
+
+# CROSS keeps SQLite from walking through all messages.
+_SAMPLES = f"""
+    WITH steps (n) AS (VALUES {", ".join(f"({step})" for step in range(SAMPLES))}), newest (id) AS (
+        SELECT o.id FROM messages o WHERE o.state < 2 ORDER BY o.id DESC LIMIT 1
+    )
+    SELECT DISTINCT m.id, m.size, {SAMPLED_TEXTS}, ({_LAST_INDEXED}) AS last
+    FROM steps CROSS JOIN newest CROSS JOIN messages m
+    WHERE m.id = (SELECT o.id FROM messages o WHERE o.state < 2 AND o.id <= newest.id - newest.id * steps.n / {SAMPLES}
+        ORDER BY o.id DESC LIMIT 1)
+    ORDER BY m.id DESC
+"""
 
 # All speakers. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite begin at `name`
 # and not at '': otherwise it walks over all messages before it, for each name again.
@@ -130,6 +148,34 @@ def scope_facts(
     names = [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
     stored = tuple(row[1] for row in rows if row[0] == "source" and row[1] in sources)
     return ScopeFacts(names, stored, newest if progress is None and tables else None), known
+
+
+def finds_samples(database: Database) -> bool:
+    """Return True if the index finds messages of all ages by their own terms, and the newest one is its last one."""
+    rows = database.execute(_SAMPLES).fetchall()
+    if not rows:
+        return database.execute(f"SELECT ({_LAST_INDEXED})").fetchone()[0] is None
+    if rows[0]["last"] != rows[0]["id"]:
+        return False
+    samples = [(row["id"], terms_of_sample(row["size"], *row[2:5])) for row in rows]
+    return _finds(database, [(message_id, joined("AND", terms)) for message_id, terms in samples if terms])
+
+
+def misses(database: Database, hits: Sequence[SearchHit], analysis: Analysis) -> bool:
+    """Return True if the index does not find these messages by the words of a question that they have."""
+    terms = {index_text(term.text) for term in (*analysis.terms, *analysis.others)}
+    held = [(hit.message_id, terms & {*index_text(hit.text).split()}) for hit in hits]
+    return not _finds(database, [(message_id, Phrase(min(own))) for message_id, own in held if own])
+
+
+def _finds(database: Database, samples: Sequence[tuple[int, Match]]) -> bool:
+    """Return True if the index finds each message of `samples` by its condition."""
+    sought = [(expression_of(match, FTS5), message_id) for message_id, match in samples]
+    exists = "SELECT EXISTS (SELECT 1 FROM messages_fts WHERE messages_fts MATCH ? AND rowid = ?)"
+    sql = " UNION ALL ".join([exists] * len(sought))
+    return not sought or all(
+        row[0] for row in database.execute(sql, [value for pair in sought for value in pair])
+    )
 
 
 class Fts5Reader(IndexReader):

@@ -8,6 +8,7 @@ SQLite without FTS5 leaves the messages out until one with FTS5 opens the file.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import sqlite3
@@ -17,12 +18,14 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import Order
-from hermes_core.sessions.search.protocol import CHANGES_KEY, PROGRESS_KEY, MessageIndex
+from hermes_core.sessions.search.protocol import CHANGES_KEY, INDEX_LOST, PROGRESS_KEY, MessageIndex
 from hermes_core.sessions.search.texts import terms_of, terms_of_row
 from hermes_core.storage.engine import Connection, Engine
 from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
+    from hermes_core.recall.query import Analysis
+    from hermes_core.sessions.records import SearchHit
     from hermes_core.sessions.search.filters import Filters
     from hermes_core.sessions.search.fts5 import KnownSpeakers
     from hermes_core.sessions.search.protocol import SearchEngine
@@ -61,7 +64,7 @@ IndexedRow = tuple[int, str, str, str]
 
 
 class Fts5Index(MessageIndex):
-    """The full-text index of a state.db, as a `MessageIndex`. `resets` counts the calls of `reset` that made it anew."""
+    """The full-text index of a state.db, as a `MessageIndex`."""
 
     _database: Database
     _may_lack = True  # False after a look that found no unfinished rebuild
@@ -120,18 +123,30 @@ class Fts5Index(MessageIndex):
 
         return Fts5Reader(self._database, filters, order, limit, newest)
 
+    def ask_proof(self) -> Callable[[], bool]:
+        """Return a function that returns True if the index finds messages by their own words, and knows the newest one."""
+        from hermes_core.sessions.search.fts5 import finds_samples
+
+        return functools.partial(finds_samples, self._database)
+
+    def misses(self, hits: Sequence[SearchHit], analysis: Analysis) -> bool:
+        """Return True if the index does not find these messages by the words of the question that they have."""
+        from hermes_core.sessions.search.fts5 import misses
+
+        return misses(self._database, hits, analysis)
+
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
         value, exists = self._database.execute(
             f"SELECT ({_PROGRESS}), ({_EXISTS})", (PROGRESS_KEY,)
         ).fetchone()
         if value is None:
-            return "" if exists else NO_FTS5
+            return "" if exists else INDEX_LOST
         if not self._can_be_read():
             return NO_FTS5
         done, last = map(int, value.split())
         return (
-            f"the search index was damaged and is being built again, {done:,} of {last:,} messages so far; until then "
+            f"{INDEX_LOST}, {done:,} of {last:,} messages so far; until then "
             "searches are less exact: `hermes-memory sessions rebuild` finishes it now"
         )
 
@@ -182,6 +197,10 @@ class Fts5Index(MessageIndex):
 
     def _rebuild_next(self, connection: Connection) -> int:
         connection = cast(sqlite3.Connection, connection)
+        if not _exists(connection):
+            reset_index(connection)
+            if not _exists(connection):
+                return 0  # no FTS5
         # None also if another process, which stores messages, indexed the last ones.
         unfinished = _progress(connection)
         return 0 if unfinished is None else _index_next(connection, *unfinished)
@@ -198,9 +217,19 @@ class Fts5Index(MessageIndex):
                 raise DatabaseUnavailable(fact, "see that the disk works, then try again") from exc
             raise exc
         log.warning("the search index of %s is damaged and is built again: %s", self._database.label, exc)
+        self._drop(damaged=True)
+
+    def renew(self) -> None:
+        """Drop the index, and let further messages make it anew, a part each."""
+        try:
+            self._drop()
+        except (DatabaseCorrupt, sqlite3.OperationalError):
+            self._drop(damaged=True)
+
+    def _drop(self, *, damaged: bool = False) -> None:
         with self._database.transaction() as connection:
-            reset_index(connection, damaged=True)
-        self.resets += 1
+            reset_index(connection, damaged=damaged)
+        self.resets += damaged
         self._may_lack = True
 
     def free_lost_pages(self) -> None:

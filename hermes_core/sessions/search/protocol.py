@@ -20,12 +20,17 @@ from hermes_core.storage.engine import Connection, Engine
 if TYPE_CHECKING:
     import numpy
 
+    from hermes_core.recall.query import Analysis
     from hermes_core.recall.rank import Place
+    from hermes_core.sessions.records import SearchHit
     from hermes_core.sessions.search.filters import Condition, Filters
     from hermes_core.sessions.search.reader import IndexReader, IndexRow, ScopeFacts
 
     Array = numpy.ndarray[Any, numpy.dtype[Any]]
 
+
+# The sentence about an index that does not find what is stored.
+INDEX_LOST = "the search index was damaged and is being built again"
 
 # Key in `state_meta` during a rebuild in steps: the last message id that is indexed again, and on SQLite the last id to
 # index.
@@ -68,7 +73,7 @@ class MessageIndex(ABC):
     """The index over the terms of stored messages. It changes in the transaction that changes the messages.
 
     Attributes:
-        resets: Number of calls of `reset` that made the index anew.
+        resets: Number of times that the index was too damaged to be dropped and was made anew.
     """
 
     resets = 0
@@ -101,6 +106,17 @@ class MessageIndex(ABC):
         """Return a reader for one search that ranks at most `limit` messages; `newest` is that of `scope_facts`."""
 
     @abstractmethod
+    def ask_proof(self) -> Callable[[], bool]:
+        """Return a function that returns True if the index finds messages by their own words, and knows the newest one.
+
+        A server is asked with the next read of this thread. Damage raises `DatabaseCorrupt` or an error of SQLite.
+        """
+
+    def misses(self, hits: Sequence[SearchHit], analysis: Analysis) -> bool:  # noqa: ARG002  a server is asked enough
+        """Return True if the index does not find these messages by the words of the question that they have."""
+        return False
+
+    @abstractmethod
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
 
@@ -114,18 +130,24 @@ class MessageIndex(ABC):
         A rebuild that was interrupted goes on where it stopped. `progress` gets the number of messages so far.
         """
         done = 0
-        while True:
-            with self._database.transaction() as connection:
-                count = self._rebuild_next(connection)
-            if not count:
-                return done
+        while count := self.rebuild_next():
             done += count
             progress(done)
             time.sleep(PAUSE_S)
+        return done
+
+    def rebuild_next(self) -> int:
+        """Index the next messages of a rebuild; return their number. Without any, the rebuild has ended."""
+        with self._database.transaction() as connection:
+            return self._rebuild_next(connection)
 
     @abstractmethod
     def _rebuild_next(self, connection: Connection) -> int:
-        """Index the next messages of a rebuild; return their number. Without any, the rebuild has ended."""
+        """Do the work of `rebuild_next` in a transaction."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Begin to make the index anew because it is damaged; `rebuild_next` goes on with it."""
 
     def reset(self, exc: Exception) -> None:
         """Make the index anew, a part with each further message, if it is damaged; else raise `exc`.
@@ -208,6 +230,13 @@ class VectorIndex(Protocol):
 
     def missing(self) -> int:
         """Return how many messages have no vector yet."""
+
+    def ask_lack(self) -> Callable[[float], str]:
+        """Return a function that returns a sentence if vectors are lost, or not made yet for messages before a time.
+
+        The function gets the time in epoch seconds, and returns "" if all vectors are there. A server is asked with the
+        next read of this thread. Lost vectors are made again in the background.
+        """
 
     def works(self) -> bool:
         """Return True if questions can be compared; otherwise set `fault` to the reason. It tries the model."""
@@ -317,6 +346,18 @@ class Coverage(Struct, frozen=True):
     has_gaps: bool
 
 
+class VectorSamples(Struct, frozen=True):
+    """Messages of all ages whose vectors were made.
+
+    Attributes:
+        texts: The beginning of each text, with True if the message has a vector.
+        gap: Time in epoch seconds of the first message whose vectors are yet to be made; None if there is none.
+    """
+
+    texts: Sequence[tuple[str, bool]]
+    gap: float | None = None
+
+
 class Nearness(Struct, frozen=True):
     """Cosines between messages and a question. Of each message, the nearest piece counts.
 
@@ -402,6 +443,9 @@ class VectorStore(Protocol):
 
     def missing(self) -> int:
         """Return how many messages have no vector yet."""
+
+    def ask_samples(self) -> Callable[[], VectorSamples]:
+        """Return a function that returns beginnings of messages of all ages, and the first message without vectors."""
 
     def forget(self) -> None:
         """Delete all vectors, so that they are made again."""

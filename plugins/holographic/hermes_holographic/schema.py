@@ -9,6 +9,11 @@ from hermes_core.recall import CUT_VERSION
 from hermes_holographic.entities import index_slips, indexed, put_slots
 from hermes_holographic.language import content_key, name_key
 
+WORDS = (
+    "CREATE VIRTUAL TABLE facts_fts USING fts5(words, tags, tokenize='porter unicode61 remove_diacritics 2')"
+)
+"""The index of words, made from the facts."""
+
 _SCHEMA = (
     """CREATE TABLE facts (
         fact_id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -31,7 +36,7 @@ _SCHEMA = (
     "CREATE INDEX facts_by_trust ON facts (trust DESC)",
     "CREATE INDEX facts_by_source ON facts (source)",
     "CREATE INDEX facts_by_place ON facts (conversation, position)",
-    "CREATE VIRTUAL TABLE facts_fts USING fts5(words, tags, tokenize='porter unicode61 remove_diacritics 2')",
+    WORDS,
     "CREATE TABLE entities (entity_id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL) STRICT",
     "CREATE TABLE entity_names (key TEXT PRIMARY KEY, entity_id INTEGER NOT NULL) STRICT, WITHOUT ROWID",
     """CREATE TABLE fact_entities (

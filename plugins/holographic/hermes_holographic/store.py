@@ -7,6 +7,7 @@ that a reader of any process catches up by reading what is newer than it has see
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,14 +18,16 @@ from typing import Any
 import numpy as np
 
 from hermes_core.contract.values import MemoryRecord
-from hermes_core.errors import BackendRefused
+from hermes_core.errors import BackendRefused, DatabaseCorrupt
 from hermes_core.kit import Database, ToolInputInvalid, clip, pack_record, storable, unpack_record
 from hermes_core.recall import dense_runs, grams, hebrew_forms, index_text, words
 from hermes_holographic import hrr
 from hermes_holographic.entities import EntityIndex, gram_token, in_parts, indexed, marks, put_slots
 from hermes_holographic.language import content_key, index_words, name_key, named_entities, sentences
-from hermes_holographic.schema import MIGRATIONS
+from hermes_holographic.schema import MIGRATIONS, WORDS
 from hermes_holographic.values import exclude
+
+log = logging.getLogger(__name__)
 
 HELPFUL, UNHELPFUL = 0.05, -0.10
 """What one word of feedback does to trust. Losing it is twice as quick as winning it."""
@@ -359,8 +362,18 @@ class FactStore:
         sql = """SELECT f.fact_id, -bm25(facts_fts, 1.0, 0.5) AS score FROM facts_fts
             JOIN facts f ON f.fact_id = facts_fts.rowid
             WHERE facts_fts MATCH ? AND trust >= ? AND (? IS NULL OR category = ?) ORDER BY score DESC LIMIT ?"""
-        question = " OR ".join(map(_quoted, terms))
-        rows = self.db.execute(sql, (question, min_trust, category, category, limit))
+        asked = (" OR ".join(map(_quoted, terms)), min_trust, category, category, limit)
+        try:
+            rows = self.db.execute(sql, asked).fetchall()
+            is_whole = bool(rows) or self._finds_newest()
+        except DatabaseCorrupt:  # raised again if more than the index is damaged
+            is_whole = False
+        if not is_whole:
+            log.warning(
+                "the index of words of %s did not find what is stored: it was made anew", self.db.path
+            )
+            self._index_anew()
+            rows = self.db.execute(sql, asked).fetchall()
         return {row[0]: row[1] for row in rows}
 
     def saying(
@@ -509,6 +522,33 @@ class FactStore:
             self._same(name, alias)
         put_slots(self.db, fact_id, content)
         self._encode(fact_id, content)
+
+    def _finds_newest(self) -> bool:
+        """Return True if the newest fact is found by its words: SQLite reads zeroed pages as an index of no words."""
+        newest = self.db.execute(
+            """SELECT fact_id, content, (SELECT max(id) FROM facts_fts_docsize) FROM facts
+               ORDER BY fact_id DESC LIMIT 1"""
+        ).fetchone()
+        if newest is None:
+            return True
+        fact_id, content, indexed_to = newest
+        terms = sorted(index_words(content), key=len)[-3:]
+        if indexed_to != fact_id:
+            return False
+        sql = "SELECT 1 FROM facts_fts WHERE facts_fts MATCH ? AND rowid = ?"
+        question = " OR ".join(map(_quoted, terms))
+        return not terms or self.db.execute(sql, (question, fact_id)).fetchone() is not None
+
+    def _index_anew(self) -> None:
+        """Make the index of words anew from the facts."""
+        with self.db.transaction() as tx:
+            tx.execute("DROP TABLE IF EXISTS facts_fts")
+            tx.execute(WORDS)
+            rows = tx.execute("SELECT fact_id, content, tags FROM facts").fetchall()
+            tx.executemany(
+                "INSERT INTO facts_fts (rowid, words, tags) VALUES (?, ?, ?)",
+                [(fact_id, indexed(content), index_text(tags)) for fact_id, content, tags in rows],
+            )
 
     def _unindex(self, fact_id: int) -> None:
         for table, column in (("facts_fts", "rowid"), ("fact_slots", "fact_id")):

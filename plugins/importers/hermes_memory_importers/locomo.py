@@ -40,11 +40,13 @@ def score_locomo(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (
 
 def read_locomo_file(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
     """Yield the sessions of a file. People write such files themselves, so a fault is raised before any is yielded."""
-    samples = list(read_records(path, SkipLog(strict=True)))
+    samples = list(read_records(path, skips, strict=True))
     sessions = read_locomo(samples)
     for number, sample in enumerate(samples, 1):
         _count_others(sample, f"sample {number}", skips)
-    skips.open(sum(len(turn.messages) for session in sessions for turn in session.turns), records=0)
+    skips.open(
+        sum(len(turn.messages) for session in sessions for turn in session.turns), records=len(samples)
+    )
     return ((replace(session, turns=()), session.turns) for session in sessions)
 
 

@@ -37,6 +37,13 @@ def open_engine(url: str) -> str | None:
 
 
 @hookimpl
+def on_home_opened(memory: Any) -> None:
+    """Let the index of a server find out that the tables which held the data of this home are gone."""
+    if memory.sessions.database.shared:
+        memory.sessions.index.inventory = memory.inventory
+
+
+@hookimpl
 def examine(home: Path, config: Any, trial: bool) -> Iterable[Any]:
     """Return findings about the server and the files that it replaces, for `doctor` in a home with a server."""
     if not (trial and config.storage.url):

@@ -8,7 +8,7 @@ that its cost does not grow with the store. Each method of the reader is one rou
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -33,8 +33,11 @@ from hermes_core.sessions.search.reader import (
     ScopeFacts,
     windows_around,
 )
+from hermes_core.sessions.search.samples import MAX_CHARS, SAMPLED_TEXTS, SAMPLES, terms_of_sample
 from hermes_core.sessions.search.texts import terms_of, terms_of_row
 from hermes_core.storage.engine import Connection, Engine
+from hermes_core.storage.inventory import Inventory
+from hermes_core.storage.sqlite import SCHEMA_1
 from hermes_memory_postgresql.schema import CUT_KEY, MESSAGES_PER_BUCKET
 from hermes_memory_postgresql.tsvector import TSQUERY, vector_of
 
@@ -60,9 +63,37 @@ _OTHER_VECTORS = "m.id = x.id AND m.terms IS DISTINCT FROM x.terms::tsvector"
 _VECTORS = "unnest(?::bigint[], ?::text[]) AS x (id, terms)"
 
 
-class GinIndex(MessageIndex):
-    """The search index of the messages of one home on a PostgreSQL server."""
+# Messages of all ages, each with some of its terms, and whether the index finds it by these. OFFSET 0 keeps the planner
+# from reading the message itself instead of the index.
+_PROOF = f"""
+    WITH newest AS (SELECT o.id FROM messages o WHERE o.state < 2 ORDER BY o.id DESC LIMIT 1),
+    m AS MATERIALIZED (
+        SELECT DISTINCT ON (x.id) x.* FROM generate_series(0, {SAMPLES - 1}) AS n CROSS JOIN newest CROSS JOIN LATERAL (
+            SELECT * FROM messages o WHERE o.state < 2 AND o.id <= newest.id - newest.id * n / {SAMPLES}
+            ORDER BY o.id DESC LIMIT 1
+        ) x
+    )
+    SELECT m.size, {SAMPLED_TEXTS}, t.terms, EXISTS (
+        SELECT 1 FROM (
+            SELECT f.id FROM messages f
+            WHERE f.owner_key = m.owner_key AND f.bucket = m.bucket AND f.terms @@ t.query OFFSET 0
+        ) found WHERE found.id = m.id
+    )
+    FROM m CROSS JOIN LATERAL (
+        SELECT array_agg(lexeme) AS terms, string_agg(quote_literal(lexeme), ' & ')::tsquery AS query
+        FROM (SELECT lexeme FROM unnest(m.terms) LIMIT 8) l
+    ) t
+"""
 
+
+class GinIndex(MessageIndex):
+    """The search index of the messages of one home on a PostgreSQL server.
+
+    Attributes:
+        inventory: The inventory of the home, which knows the tables that held its data; None without a home.
+    """
+
+    inventory: Inventory | None = None
     _is_current = False
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
@@ -129,18 +160,37 @@ class GinIndex(MessageIndex):
             parameters,
         )
 
+    def ask_proof(self) -> Callable[[], bool]:
+        """Return a function that returns True if the index finds messages by their own words, also the newest one."""
+        asked = self._database.ask([(_PROOF, ())])
+        return lambda: all(map(_is_found, asked()[0]))
+
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
         if self._is_current:  # each turn asks
             return ""
-        row = self._database.execute("SELECT value FROM state_meta WHERE key = ?", (CUT_KEY,)).fetchone()
-        if row is None or row[0] == CUT_VERSION:
-            self._is_current = True
-            return ""
-        return (
-            f"the search index holds terms by the rules of version {row[0]}, not {CUT_VERSION}, so that searches miss "
-            "messages: run `hermes-memory sessions rebuild`"
-        )
+        cut, made_at, has_messages = self._database.execute(
+            """SELECT (SELECT value FROM state_meta WHERE key = ?),
+                (SELECT applied_at FROM schema_migrations WHERE name = ?), EXISTS (SELECT 1 FROM messages)""",
+            (CUT_KEY, SCHEMA_1),
+        ).fetchone()
+        if cut not in (None, CUT_VERSION):
+            return (
+                f"the search index holds terms by the rules of version {cut}, not {CUT_VERSION}, so that searches miss "
+                "messages: run `hermes-memory sessions rebuild`"
+            )
+        label, inventory = self._database.label, self.inventory
+        known = inventory.server_made_at(label) if inventory is not None else 0.0
+        if known not in (0.0, made_at) and not has_messages:
+            return (
+                f"{label!r} held data of this home and was made anew, so that nothing is found: restore a backup of the "
+                "server, or accept the loss with `hermes-memory doctor --accept-loss`"
+            )
+        if has_messages and inventory is not None and made_at and known != made_at:
+            inventory.add_server(label, made_at)
+        # Before its first message, a later one may still have to be entered.
+        self._is_current = has_messages or inventory is None
+        return ""
 
     def check(self) -> list[str]:
         """Compare the index with a sample of the messages; return a line for each difference."""
@@ -163,6 +213,13 @@ class GinIndex(MessageIndex):
             )
         return faults
 
+    def renew(self) -> None:
+        """Begin to compare the terms of each message with its text, or go on where another program stopped."""
+        self._database.execute(
+            "INSERT INTO state_meta (key, value) VALUES (?, '0') ON CONFLICT (key) DO NOTHING",
+            (PROGRESS_KEY,),
+        )
+
     def _rebuild_next(self, connection: Connection) -> int:
         row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (PROGRESS_KEY,)).fetchone()
         # Locked, because a message that is hidden meanwhile must not come back into the index.
@@ -180,6 +237,14 @@ class GinIndex(MessageIndex):
             connection.execute("DELETE FROM state_meta WHERE key = ?", (PROGRESS_KEY,))
             _set_meta(connection, CUT_KEY, CUT_VERSION)
         return len(rows)
+
+
+def _is_found(row: Sequence[Any]) -> bool:
+    """Return True if the message of a row of `_PROOF` is found by its terms, or has none."""
+    size, *texts, stored, found = row
+    if not terms_of_sample(size, *texts):
+        return True
+    return bool(found) and (size > MAX_CHARS or {*stored} <= {*" ".join(terms_of(*texts)).split()})
 
 
 def _cut(rows: Iterable[Any]) -> tuple[list[int], list[str]]:

@@ -32,6 +32,7 @@ from hermes_core.sessions.search.protocol import (
     OtherModel,
     Surroundings,
     Vector,
+    VectorSamples,
 )
 from hermes_core.storage.engine import Connection, Engine, Statement
 
@@ -179,6 +180,22 @@ _AROUND = """
         SELECT id, position FROM messages WHERE session_key = w.key
             AND position BETWEEN w.position + ? AND w.position + ? OFFSET 0
     ) o
+"""
+# Messages of which it is checked that they have vectors, at equal distances.
+SAMPLE = 16
+
+_SAMPLES = f"""
+    WITH newest AS (SELECT max(id) AS id FROM messages), gap AS (
+        SELECT m.timestamp FROM (SELECT message_id FROM missing_vectors ORDER BY message_id LIMIT 1) q
+        JOIN messages m ON m.id = q.message_id
+    )
+    SELECT DISTINCT m.id, m.timestamp, substr(m.content, 1, 1000) AS text, EXISTS (
+        SELECT 1 FROM vectors v WHERE v.message_id = m.id
+    ) AS has_vector, (SELECT timestamp FROM gap) AS gap
+    FROM generate_series(0, {SAMPLE - 1}) AS n CROSS JOIN newest LEFT JOIN LATERAL (
+        SELECT o.id, o.timestamp, o.content FROM messages o WHERE o.id <= newest.id - newest.id * n / {SAMPLE} AND {HAS_TEXT}
+            AND NOT EXISTS (SELECT 1 FROM missing_vectors q WHERE q.message_id = o.id) ORDER BY o.id DESC LIMIT 1
+    ) m ON true
 """
 _NEAREST_PIECES = """
     SELECT v.* FROM (SELECT DISTINCT other FROM ({places}) p) w CROSS JOIN LATERAL (
@@ -372,6 +389,24 @@ class PostgresVectors:
             (queued_to, queued_to),
         ).fetchone()
         return int(count)
+
+    def ask_samples(self) -> Callable[[], VectorSamples]:
+        """Return a function that returns beginnings of messages of all ages, and the first message without vectors."""
+        asked = self._database.ask([(_SAMPLES, ())])
+
+        def samples() -> VectorSamples:
+            found = asked()[0]
+            rows, state = [row for row in found if row["text"]], self._state or self._read_state()
+            if state is not None and state.model == self._model and state.queued_to is None:
+                texts = [(row["text"], row["has_vector"]) for row in rows]
+                return VectorSamples(texts, found[0]["gap"] if found else None)
+            # No message is known to have vectors. A server without pgvector never gets any.
+            is_behind = state is not None or self._has_column()
+            return VectorSamples(
+                (), min((row["timestamp"] for row in rows), default=None) if is_behind else None
+            )
+
+        return samples
 
     def forget(self) -> None:
         """Delete all vectors; the next ones are by this model. If the server has pgvector only now, they begin with it."""

@@ -30,6 +30,7 @@ from hermes_core.sessions.search.protocol import (
     Nearness,
     Surroundings,
     Vector,
+    VectorSamples,
 )
 from hermes_core.storage.files import PRIVATE_FILE
 
@@ -221,6 +222,19 @@ def nearest_pieces(nearness: Nearness, ids: Collection[int]) -> list[tuple[int, 
 
 _MISSING = f"SELECT id, speaker, role, content FROM messages WHERE id > ? AND {HAS_TEXT} ORDER BY id LIMIT ?"
 
+# Messages with vectors of which it is checked that they have some, at equal distances.
+SAMPLE = 16
+
+_GAP = f"SELECT timestamp FROM messages WHERE id > ? AND {HAS_TEXT} ORDER BY id LIMIT 1"
+_SAMPLES = f"""
+    WITH steps (n) AS (VALUES {", ".join(f"({step})" for step in range(SAMPLE))})
+    SELECT DISTINCT m.id, substr(m.content, 1, 1000), (
+        SELECT max(v.own <> zeroblob(length(v.own))) FROM vectors v WHERE v.message_id = m.id AND v.model = ?
+    ) FROM steps CROSS JOIN messages m WHERE m.id = (
+        SELECT o.id FROM messages o WHERE o.id <= ? - ? * steps.n / {SAMPLE} AND {HAS_TEXT} ORDER BY o.id DESC LIMIT 1
+    )
+"""
+
 _COLUMNS = "v.message_id, v.piece, v.first, v.last, v.own"
 _OF_ALL = f"""
     SELECT {_COLUMNS} FROM vectors v WHERE v.message_id > ? AND v.message_id <= ? AND v.model = ?
@@ -309,6 +323,19 @@ class SqliteVectors:
         sql = f"SELECT count(*) FROM messages WHERE id > ? AND {HAS_TEXT}"
         (count,) = self._database.execute(sql, (self._done(),)).fetchone()
         return int(count)
+
+    def ask_samples(self) -> Callable[[], VectorSamples]:
+        """Return a function that returns beginnings of messages of all ages, and the first message without vectors."""
+        return self._samples
+
+    def _samples(self) -> VectorSamples:
+        done = self._done()
+        gap = self._database.execute(_GAP, (done,)).fetchone()
+        rows = self._database.execute(_SAMPLES, (self._model, done, done)).fetchall()
+        # A server may make a vector without any direction, but not for all messages.
+        has_any = any(row[2] for row in rows)
+        texts = [(text, vector is not None and has_any) for _, text, vector in rows]
+        return VectorSamples(texts, gap and gap[0])
 
     def forget(self) -> None:
         """Delete all vectors."""

@@ -20,7 +20,7 @@ from filelock import Timeout
 
 from hermes_core import HermesHome
 from hermes_core.config import Config
-from hermes_core.errors import BackendUnavailable, ConfigError, DatabaseCorrupt, HermesError
+from hermes_core.errors import BackendUnavailable, ConfigError, DatabaseCorrupt, HermesError, StorageError
 from hermes_core.kit import Database, redact
 from hermes_core.packages import install_remedy
 from hermes_core.recall.tokens import words
@@ -33,6 +33,7 @@ from hermes_core.sessions.search.protocol import (
     SearchEngine,
     Surroundings,
     Vector,
+    VectorSamples,
     VectorStore,
 )
 from hermes_core.storage.engine import Engine, ValueRejected
@@ -86,11 +87,15 @@ SERVER_CLOSE_TIMEOUT_S = 1.0
 # Seconds after which a server of embeddings that did not answer is asked again.
 RETRY_AFTER_S = 30.0
 
+# Seconds before lost vectors are made again.
+LOST_PAUSE_S = 1.0
+
 # Text that is sent to test a server.
 TEST_TEXT = "Does it work?"
 
-# Errors of a statement while another program changes the table of the vectors, as for another model.
-_TABLE_ERRORS = (DatabaseCorrupt, ValueRejected)
+# Errors of a statement while another program changes the table of the vectors, as for another model, and of numpy for
+# damaged vectors.
+_TABLE_ERRORS = (DatabaseCorrupt, ValueRejected, ValueError)
 _ERRORS = (HermesError, sqlite3.Error, OSError)
 
 # Seconds between looks at messages that another machine is making vectors of.
@@ -210,7 +215,7 @@ class VectorIndex:
         self._retry_at = 0.0
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._stopping = self._building = False
+        self._stopping = self._building = self._lost = False
         self._load_tried = threading.Event()
         self._thread: threading.Thread | None = None
         # Number of numbers in a vector by the server; 0 before its first answer.
@@ -283,6 +288,48 @@ class VectorIndex:
         """Return how many messages have no vector yet."""
         return self._store.missing()
 
+    def ask_lack(self) -> Callable[[float], str]:
+        """Return a function that returns a sentence if vectors are lost, or not made yet for messages before a time.
+
+        Lost vectors are made again in the background.
+        """
+        return functools.partial(self._lack, self._store.ask_samples())
+
+    def _lack(self, asked: Callable[[], VectorSamples], before: float) -> str:
+        try:
+            samples = asked()
+        except (*_TABLE_ERRORS, sqlite3.OperationalError) as exc:
+            return self._lose(exc)
+        # A message without a word that the model can read has no vectors.
+        if any(not has_vector and self._is_readable(text) for text, has_vector in samples.texts):
+            return self._lose(
+                StorageError("vectors of messages were lost", "they are made again in the background")
+            )
+        if samples.gap is None or samples.gap >= before:
+            return ""
+        self.wake()
+        return "search by meaning does not know all messages yet: their vectors are made in the background"
+
+    def _is_readable(self, text: str) -> bool:
+        """Return True if the model makes vectors of a text."""
+        return bool(self._pieces(text)) and (self._server is not None or dense.can_read(text))
+
+    def _unreadable(self, exc: Exception) -> None:
+        """Set `fault`; if numpy can't read the vectors, let them be made again."""
+        if isinstance(exc, ValueError):
+            self._lose(
+                StorageError(f"the vectors are damaged ({exc})", "they are made again in the background")
+            )
+        else:
+            self._failed(exc)
+
+    def _lose(self, exc: Exception) -> str:
+        """Let the builder make all vectors again, because of this damage; return the sentence about it."""
+        fault = self._failed(exc)
+        self._lost = True
+        self.wake()
+        return fault
+
     def description(self) -> str:
         """Return how a server stores the vectors, or why it has none, for people; "" for a file."""
         return self._store.description()
@@ -311,6 +358,12 @@ class VectorIndex:
         self._load_tried.set()
         while True:
             self._wake.clear()
+            if self._lost and not self._stopping:  # the search that found it out reads `fault` first
+                self._wake.wait(LOST_PAUSE_S)
+            if self._lost:
+                self._lost = False
+                with contextlib.suppress(*_ERRORS):
+                    self._store.forget()
             if self._stopping:  # read after the clearing, which may have removed the signal of `close`
                 return
             try:
@@ -324,8 +377,8 @@ class VectorIndex:
             # A server that is down is tried again; a fault of the local model stays.
             self._wake.wait(RETRY_AFTER_S if self.fault and self._server is not None else None)
 
-    def _failed(self, exc: Exception) -> None:
-        """Set `fault`, and log it if it is new. Search by words continues to work."""
+    def _failed(self, exc: Exception) -> str:
+        """Set `fault` and return it; log it if it is new. Search by words continues to work."""
         fault = f"search by meaning does not work: {exc}"
         if fault not in (self._fault, self._mismatch) and not self._stopping:
             log.warning("%s", fault)
@@ -333,6 +386,7 @@ class VectorIndex:
             self._mismatch = fault
         else:
             self._fault = fault
+        return fault
 
     def _check_model(self) -> bool:
         """Return True if this model made the vectors of the store, or no model did; otherwise set `fault`."""
@@ -462,7 +516,7 @@ class VectorIndex:
             try:
                 nearness = nearest()
             except _TABLE_ERRORS as exc:
-                self._failed(exc)
+                self._unreadable(exc)
                 return None
             if nearness is None:
                 return None
@@ -471,7 +525,7 @@ class VectorIndex:
         try:
             nearest, is_known = self._store.ask_nearest(encoding.whole, user, passing)
         except _TABLE_ERRORS as exc:
-            self._failed(exc)
+            self._unreadable(exc)
             return None
         return ClosestToQuestion(likeness, is_known)
 
@@ -504,7 +558,7 @@ class VectorIndex:
             if surroundings is None:
                 surroundings = self._store.surroundings(ids, likeness.nearness, likeness.asked, DISTANCES)
         except _TABLE_ERRORS as exc:
-            self._failed(exc)
+            self._unreadable(exc)
             return {}
         likeness.nearness = surroundings.nearness
         asked, texts = likeness.words, surroundings.words

@@ -130,7 +130,9 @@ def _search(chat: TerminalChat, words: str = "") -> None:
     if not words:
         raise SessionError("/search takes words or a question", "as in /search where do we deploy billing")
     db = chat.agent.memory.sessions
-    print_hits(db, db.past.search(words, exclude_sessions=[chat.agent.session.id], distinct=True))
+    hits = db.past.search(words, exclude_sessions=[chat.agent.session.id], distinct=True)
+    print_hits(db, hits)
+    warn(map(redact, db.past.problems_of(hits)))
 
 
 def _model(chat: TerminalChat, name: str = "") -> None:
