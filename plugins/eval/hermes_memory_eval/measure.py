@@ -17,6 +17,7 @@ from hermes_core import Query, Session
 from hermes_core.config import Config
 from hermes_core.recall import count_tokens
 from hermes_core.sessions.records import PROGRAM_SOURCES
+from hermes_core.sessions.search.reasons import SearchTrace
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.turn_recall import SeenTexts, SessionRecall
 from hermes_memory_eval.baseline import PlainFts5
@@ -148,9 +149,14 @@ class System(Protocol):
 
 
 class PastSessionsSystem:
-    """The search and the turns of a home, as they are configured, without its observers and its provider."""
+    """The search and the turns of a home, as they are configured, without its observers and its provider.
+
+    Attributes:
+        by_meaning: True if a search so far was also by meaning.
+    """
 
     name = OURS
+    by_meaning = False
 
     def __init__(self, sessions: SessionStore, config: Config, now: float) -> None:
         self._sessions, self._now = sessions, now
@@ -160,7 +166,12 @@ class PastSessionsSystem:
 
     def search(self, text: str, limit: int) -> tuple[list[int], int]:
         """Search as `hermes-memory sessions search` does, in the sessions of the person."""
-        hits = self._sessions.past.search(text, user="", limit=limit, snippets=False, now=self._now)
+        traces: list[SearchTrace] = []
+        hits = self._sessions.past.search(
+            text, user="", limit=limit, snippets=False, now=self._now, traces=traces
+        )
+        # Vectors that are missing, or of another model, leave a search by words.
+        self.by_meaning = self.by_meaning or any(trace.likeness is not None for trace in traces)
         return [hit.message_id for hit in hits], sum(count_tokens(hit.excerpt) for hit in hits[:10])
 
     def turn(self, text: str, session_id: str = "") -> tuple[list[int], int]:
@@ -274,7 +285,7 @@ def measure(
         asked,
         done - asked,
         len(jobs) - done,
-        sessions.past.vectors is not None and not sessions.past.vector_fault,
+        ours.by_meaning,
         round(indexed, 3),
         round(time.perf_counter() - began, 3),
         tuple(system.figures() for system in systems),

@@ -197,3 +197,23 @@ def test_turns_are_off_where_the_settings_say_so(used_home: HermesHome, data: An
     assert {kind["in_turn"] for kind in ours["kinds"]} == {0.0}
     assert ours["turn_tokens"] == 0
     assert max(kind["hit_at_10"] for kind in ours["kinds"]) == 1.0
+
+
+def test_it_says_by_meaning_only_if_a_search_was(used_home: HermesHome) -> None:
+    class Near:
+        def nearest(self, ids: Any) -> float | None:
+            return 0.5
+
+    with closing(sessions_of(used_home)) as sessions:
+        report = measure(sessions, Config(), wanted=1)
+        assert not report.by_meaning
+        search = sessions.past.search
+
+        def with_meaning(*words: Any, traces: Any = None, **options: Any) -> Any:
+            hits = search(*words, traces=traces, **options)
+            for trace in traces or ():
+                trace.likeness = Near()
+            return hits
+
+        sessions.past.search = with_meaning  # type: ignore[method-assign]
+        assert measure(sessions, Config(), wanted=1).by_meaning
