@@ -167,8 +167,10 @@ def test_what_the_output_cannot_spell_is_replaced(
 @pytest.mark.usefixtures("hermes")
 @pytest.mark.parametrize("words", [["memory", "show"], ["memory", "--help"], ["--help"], ["--version"]])
 def test_output_that_can_not_be_written_is_one_clear_line(
-    monkeypatch: pytest.MonkeyPatch, words: list[str]
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
+    hermes_home.path.mkdir()
+
     class Full(io.StringIO):
         def write(self, text: str) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")

@@ -247,6 +247,7 @@ def test_the_commands_of_a_page_work_one_after_the_other(
 ) -> None:
     from hermes_core.cli import main
 
+    hermes_home.path.mkdir()
     monkeypatch.chdir(tmp_path)
     for block in of("sh"):
         for line in block.text.splitlines() if block.page == page else ():

@@ -16,7 +16,15 @@ from hermes_core.loader.discover import BUNDLED
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = [
-    *("Set up", "What it does", "What is sent where", "When it is down", "Delivery", "Take memories along"),
+    *(
+        "Set up",
+        "What it does",
+        "What is sent where",
+        "When it is down",
+        "Delivery",
+        "Forgetting",
+        "Take memories along",
+    ),
     "Commands",
 ]
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)

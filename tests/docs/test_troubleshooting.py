@@ -85,6 +85,7 @@ def test_status_says_what_the_page_quotes(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     happens(hermes_home)
+    hermes_home.path.mkdir(exist_ok=True)
     assert " ".join(SECTIONS[heading][box].split()) in run("memory", "status")
 
 
