@@ -102,6 +102,7 @@ def test_the_content_of_a_packed_file_may_be_torn(tmp_path: Path) -> None:
 
 
 def test_a_torn_line_of_a_batch_is_named(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
     lines = b'{"query": "kumquat"}\n{"query": "zo'
     result = run(tmp_path / "home", "recall", "--batch", typed=lines)
     assert result.exit_code == 3, result.output
