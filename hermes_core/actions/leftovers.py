@@ -26,6 +26,10 @@ MAX_QUESTIONS = 8
 MAX_SQL_FRAGMENTS = 50
 """Texts that are searched for in the tables of a server, each with a scan of every table."""
 
+MAX_COMPARED = 200
+"""Texts that were found and are searched for in what others said, each with a scan of all messages. Further ones count
+as those of the user."""
+
 CHUNK_BYTES = 1 << 22
 
 UNPROMISED_FOLDERS = frozenset({"logs", "backups", "migration", "profiles"})
@@ -106,7 +110,8 @@ def look(memory: Memory, fragments: Fragments, speaker: Session, *, ask: bool = 
         ask: False to ask no provider.
     """
     found = {**_files(memory, fragments), **_tables(memory, fragments)}
-    common = _held_by_others(memory, {text for counts, _ in found.values() for text in counts})
+    promised_hits = {text for name, (counts, _) in found.items() if _is_promised(name) for text in counts}
+    common = _held_by_others(memory, sorted(promised_hits)[:MAX_COMPARED])
     places: dict[str, Leftover] = {}
     for name, (counts, error) in found.items():
         promised = _is_promised(name)
