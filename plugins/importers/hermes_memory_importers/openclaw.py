@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,13 @@ _INSPECTED_BYTES = 1 << 16
 # paragraph. What stands behind the last one is context of the channel.
 _MARK = "\N{MATHEMATICAL LEFT WHITE SQUARE BRACKET}openclaw:ctx\N{MATHEMATICAL RIGHT WHITE SQUARE BRACKET}"
 _CONTEXT = re.compile(
-    rf"\s*^(?P<label>[^\n]{{1,120}}?)(?:\((?:untrusted[^)\n]*)\):|{_MARK})[ \t]*\n"
+    rf"^(?P<label>[^\n]{{1,120}}?)(?:\((?:untrusted[^)\n]*)\):|{_MARK})[ \t]*\n"
     r"(?:[ \t]*```json\n(?P<json>.*?)\n[ \t]*```[ \t]*(?:\n|\Z)|(?:[^\n]+(?:\n|\Z))*)",
     re.DOTALL | re.MULTILINE,
 )
-_CHANNEL = re.compile(rf"\s*^Context: {_MARK}.*", re.DOTALL | re.MULTILINE)
+_CHANNEL = f"\nContext: {_MARK}"
+# A message has a few frames. A text that only looks like thousands of them must not take minutes.
+_MAX_FRAMES = 40
 _DELIVERY = re.compile(
     r"\s*(?:\[(?:message_id|media attached|[A-Z][a-z]{2} \d{4}-\d\d-\d\d)[^\]\n]*\]"
     r"|\[(?:WhatsApp|Telegram|Discord|Slack|Signal|iMessage|BlueBubbles|Matrix|Teams|WebChat|LINE|Feishu)\b[^\]\n]*\]"
@@ -213,15 +215,18 @@ def _answer(content: object, where: str, skips: SkipLog) -> Iterator[Part]:
 
 def _typed(text: str) -> str:
     """Return the words of the person in a text, without the facts about the channel before them."""
-    text = _CHANNEL.sub("", text, count=1)
-    while not _MACHINE.match(text) and (frame := _CONTEXT.match(text) or _DELIVERY.match(text)):
-        text = text[frame.end() :]
+    text = f"\n{text}".partition(_CHANNEL)[0].lstrip()
+    for _ in range(_MAX_FRAMES):
+        frame = None if _MACHINE.match(text) else _CONTEXT.match(text) or _DELIVERY.match(text)
+        if frame is None:
+            break
+        text = text[frame.end() :].lstrip()
     return "" if _MACHINE.match(text) else text.strip()
 
 
 def _speaker(text: str) -> str:
     """Return the name of the sender that OpenClaw names before the words, "" if it names none."""
-    for frame in _CONTEXT.finditer(text):
+    for frame in islice(_CONTEXT.finditer(text), _MAX_FRAMES):
         try:
             facts = json.loads(frame["json"] or "{}")
         except ValueError:

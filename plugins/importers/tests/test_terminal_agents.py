@@ -143,6 +143,14 @@ def test_the_person_said_what_stands_behind_the_frame_of_openclaw(
     assert talk(session) == ([("user", words)] if words else []) + [("assistant", "ok")]
 
 
+@pytest.mark.parametrize(
+    "text", ["\n" * 200_000 + "hello", "x (untrusted metadata):\n```json\n" * 5_000 + "\nhello"]
+)
+def test_a_text_that_looks_like_many_frames_takes_no_minutes(tmp_path: Path, text: str) -> None:
+    (session,) = read_file(written(tmp_path / "s1.jsonl", *claw({"role": "user", "content": text})))
+    assert talk(session)[0][1].endswith("hello")
+
+
 def test_marks_of_delivery_are_no_words_and_a_silent_answer_is_counted(tmp_path: Path) -> None:
     silent = [{"type": "text", "text": "NO_REPLY"}]
     path = written(
