@@ -154,7 +154,7 @@ class Corpus:
         """Return True if a word is not common, in the language or in these messages."""
         most = max(FEW_MESSAGES, COMMON_SHARE * self.messages)
         stem = _CONTRACTION.sub("", word)  # "they're" tells no more than "they"
-        return not is_stop_word(stem) and self.frequency[fold(word)] <= most and not stem.isdigit()
+        return not is_stop_word(fold(stem)) and self.frequency[fold(word)] <= most and not stem.isdigit()
 
     def _cue(self, text: str) -> str:
         """Return the beginning of a sentence about the person as a question for its rest; "" if there is none.

@@ -99,6 +99,13 @@ def test_facts_in_a_script_without_spaces_become_questions(tmp_path: Path) -> No
     assert (question.text, question.evidence) == ("我的护照在？", frozenset([1]))
 
 
+def test_a_contraction_tells_no_more_than_its_word(tmp_path: Path) -> None:
+    corpus = Corpus(10, 0)
+    with closing(PlainFts5(tmp_path / "plain.db")) as baseline:
+        baseline.add(corpus.read([Said(1, "s", "user", "We’ve a new kitten called Biscuit.")]))
+        assert [question.text for question in corpus.questions(baseline)] == ["We’ve a new kitten?"]
+
+
 def test_a_question_that_many_messages_answer_is_not_asked(tmp_path: Path) -> None:
     corpus = Corpus(10, 0)
     said = [Said(n, "s", "user", f"My passport has the number {n} on page forty.") for n in range(60)]
