@@ -622,6 +622,10 @@ class VectorIndex:
             return None
         try:
             encoding = self._server.encode_question(question)
+            if not encoding.whole.any():  # every message is as near to it as any other
+                raise BackendUnavailable(
+                    f"{self._model!r} made a vector of zeros of a question", "look at the log of that server"
+                )
         except (HermesError, OSError) as exc:
             self._unanswered(exc)
             return None

@@ -407,6 +407,14 @@ def test_a_model_that_changes_its_dimension_makes_all_vectors_anew(
         assert db.past.search("the budget")[0].text == TALK[1]
 
 
+def test_a_vector_of_zeros_of_a_question_is_a_fault(open_store: OpenStore, server: Server) -> None:
+    db = filled(open_store, server)
+    server.answer = lambda texts: {"data": [{"index": 0, "embedding": [0.0] * 8} for _ in texts]}
+    nothing = db.past.search("beagle")
+    assert nothing == []
+    assert ["zeros" in problem for problem in db.past.problems_of(nothing)] == [True]
+
+
 def test_the_memory_says_when_the_server_does_not_answer(
     hermes_home: HermesHome, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
