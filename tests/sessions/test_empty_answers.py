@@ -104,6 +104,11 @@ def test_what_is_stored_is_found_without_the_index(home: Path, db: SessionStore,
     assert db.past.problems_of(found)
 
 
+def test_messages_whose_sessions_are_lost_are_said(home: Path, db: SessionStore) -> None:
+    damage(home / "state.db", "DELETE FROM sessions")
+    assert db.past.problems_of(db.past.search(WORD))
+
+
 def test_an_answer_that_lacks_most_is_said(home: Path, db: SessionStore) -> None:
     with contextlib.closing(sqlite3.connect(home / "state.db")) as connection:
         rows = connection.execute("SELECT id, content FROM messages WHERE id <= 200").fetchall()

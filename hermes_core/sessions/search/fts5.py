@@ -83,7 +83,8 @@ _SAMPLES = f"""
     WITH steps (n) AS (VALUES {", ".join(f"({step})" for step in range(SAMPLES))}), newest (id) AS (
         SELECT o.id FROM messages o WHERE o.state < 2 ORDER BY o.id DESC LIMIT 1
     )
-    SELECT DISTINCT m.id, m.size, {SAMPLED_TEXTS}, ({_LAST_INDEXED}) AS last
+    SELECT DISTINCT m.id, m.size, {SAMPLED_TEXTS}, ({_LAST_INDEXED}) AS last,
+        EXISTS (SELECT 1 FROM sessions p WHERE p.key = m.session_key) AS has_session
     FROM steps CROSS JOIN newest CROSS JOIN messages m
     WHERE m.id = (SELECT o.id FROM messages o WHERE o.state < 2 AND o.id <= newest.id - newest.id * steps.n / {SAMPLES}
         ORDER BY o.id DESC LIMIT 1)
@@ -155,7 +156,8 @@ def finds_samples(database: Database) -> bool:
     rows = database.execute(_SAMPLES).fetchall()
     if not rows:
         return database.execute(f"SELECT ({_LAST_INDEXED})").fetchone()[0] is None
-    if rows[0]["last"] != rows[0]["id"]:
+    # A search leaves out messages whose session is lost.
+    if rows[0]["last"] != rows[0]["id"] or not all(row["has_session"] for row in rows):
         return False
     samples = [(row["id"], terms_of_sample(row["size"], *row[2:5])) for row in rows]
     return _finds(database, [(message_id, joined("AND", terms)) for message_id, terms in samples if terms])
