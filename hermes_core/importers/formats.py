@@ -22,7 +22,6 @@ from hermes_core.importers.values import (
     ImportedTurn,
     SkipLog,
     StreamedItem,
-    with_calls,
 )
 from hermes_core.loader.extensions import (
     Extensions,
@@ -142,21 +141,19 @@ def missing_formats(extensions: Extensions) -> str:
 
 
 class _CountedTurns:
-    """The turns of a session, which the account gets as stored; each result of a tool has its place and its name."""
+    """The turns of a session, which the account gets as stored."""
 
     def __init__(self, turns: Iterable[ImportedTurn], skips: SkipLog) -> None:
         self._turns, self._skips = turns, skips
         self._counted = 0
 
     def __iter__(self) -> Iterator[ImportedTurn]:
-        names: dict[str, str] = {}
         for number, turn in enumerate(self._turns, 1):
-            messages = tuple(with_calls(turn.messages, names))
             # The turns of a session may be iterated several times.
             if number > self._counted:
                 self._counted = number
-                self._skips.stored += sum(message.parts for message in messages)
-            yield replace(turn, messages=messages)
+                self._skips.stored += sum(message.parts for message in turn.messages)
+            yield turn
 
 
 class _RefusedFile(ImportFailed):

@@ -25,6 +25,9 @@ _CALLS = ("_call", "tool-call", "toolCall", "tool_use")
 _RESULTS = ("_call_output", "tool-result", "toolResult", "tool_result")
 """Ends of the kinds of parts with a call, and with a result."""
 
+_OF_AI_SDK = ("tool-call", "tool-result")
+"""Kinds of parts of the AI SDK that hold a call or a result; any other kind `tool-NAME` holds both."""
+
 _GEMINI = {"functionCall": "tool_call", "functionResponse": "tool_result"}
 _THOUGHTS = frozenset(
     {"reasoning", "reasoning_recap", "redacted_thinking", "thinking", "thought", "thoughts", "summary_text"}
@@ -92,8 +95,12 @@ def read_parts(value: object, where: str, skips: SkipLog) -> Iterator[Part]:
         kind = kind if isinstance(kind, str) else "unknown"
         if kind in _GEMINI and isinstance(part.get(kind), dict):
             part, kind = part[kind], _GEMINI[kind]
+        if kind == "tool-invocation" and isinstance(part.get("toolInvocation"), dict):
+            part, kind = part["toolInvocation"], "dynamic-tool"
         words = next((text for name in _WORDS if isinstance(text := _plain(part.get(name)), str)), None)
-        if kind.endswith(_CALLS):
+        if "toolCallId" in part and kind.startswith(("tool-", "dynamic-")) and kind not in _OF_AI_SDK:
+            yield from _call_with_result(part, kind.removeprefix("tool-"), where)
+        elif kind.endswith(_CALLS):
             yield Part("call", call=_call(part, kind, where))
         elif kind.endswith(_RESULTS):
             given = (part.get(name) for name in ("content", "output", "result", "response"))
@@ -261,6 +268,15 @@ def _chat_parts(value: Mapping[str, Any], role: str, name: str, where: str, skip
         if beside := value.get(field):
             count = len(beside) if isinstance(beside, list) else 1
             skips.note_part(f"parts of the kind {field!r}", where, count)
+
+
+def _call_with_result(part: Mapping[str, Any], name: str, where: str) -> Iterator[Part]:
+    """Yield the call and the result that a part of the AI SDK holds, whose kind is named after the tool."""
+    yield Part("call", call=_call(part, name, where))
+    given = next((part[field] for field in ("output", "result", "errorText") if part.get(field)), "")
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    if text.strip():
+        yield Part("result", whole_text(text), None, "", _name(part, where)[1])
 
 
 def _plain(value: object) -> object:

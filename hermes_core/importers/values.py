@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -118,6 +119,9 @@ def excerpt_id(session_id: str) -> str:
     return f"{session_id}-prompts"
 
 
+_MOST_AHEAD = 100
+"""Number of messages within which the call of a result is looked for."""
+
 StreamedSession = tuple[ImportedSession, Iterable[ImportedTurn]]
 """A session without its turns, and an iterable that reads the turns from the file. If the session is `minted`, the turns
 can be iterated more than once."""
@@ -129,11 +133,13 @@ StreamedItem = StreamedSession | ImportedRecord
 def split_turns(messages: Iterable[ImportedMessage], *, named: bool = False) -> Iterator[ImportedTurn]:
     """Yield the turns of a conversation: a turn ends when the person speaks after an answer.
 
+    Each result of a tool stands behind its call, and has the name of the tool.
+
     Args:
         named: Give each turn the `ref` of its first message as its id.
     """
     turn: list[ImportedMessage] = []
-    for message in messages:
+    for message in with_calls(messages):
         if turn and message.role == "user" and turn[-1].role != "user":
             yield ImportedTurn(tuple(turn), turn[0].ref if named else "")
             turn = []
@@ -142,29 +148,38 @@ def split_turns(messages: Iterable[ImportedMessage], *, named: bool = False) -> 
         yield ImportedTurn(tuple(turn), turn[0].ref if named else "")
 
 
-def with_calls(messages: Iterable[ImportedMessage], names: dict[str, str]) -> Iterator[ImportedMessage]:
-    """Yield the messages of a turn, each result of a tool behind its call, and with the name of the tool.
+def with_calls(messages: Iterable[ImportedMessage]) -> Iterator[ImportedMessage]:
+    """Yield the messages of a session, each result of a tool behind its call, and with the name of the tool.
 
-    Some programs write a result before its call.
-
-    Args:
-        names: The tools of the calls of earlier turns by id; this function adds those of this turn.
+    Some programs write a result before its call, few messages away.
     """
-    messages = list(messages)
-    waiting: dict[str, list[ImportedMessage]] = {
-        call_id: [] for message in messages for call_id, _ in map(_call_of, message.tool_calls) if call_id
-    }
-    for message in messages:
-        if message.role == "tool" and message.tool_call_id in waiting:
-            waiting[message.tool_call_id].append(message)
-            continue
-        if message.role == "tool" and not message.tool_name and message.tool_call_id in names:
-            message = replace(message, tool_name=names[message.tool_call_id])
-        yield message
-        for call_id, name in map(_call_of, message.tool_calls):
-            names[call_id] = name
-            for result in waiting.pop(call_id, ()):
-                yield replace(result, tool_name=result.tool_name or name)
+    names: dict[str, str] = {}
+    waiting: dict[str, list[ImportedMessage]] = {}
+    ahead: deque[ImportedMessage] = deque()
+    coming: set[str] = set()
+    source = iter(messages)
+    while True:
+        message = next(source, None)
+        if message is not None:
+            ahead.append(message)
+            coming.update(call_id for call_id, _ in map(_call_of, message.tool_calls))
+        while ahead:
+            first, call_id = ahead[0], ahead[0].tool_call_id
+            if call_id and call_id not in names:
+                if call_id in coming:
+                    waiting.setdefault(call_id, []).append(ahead.popleft())
+                    continue
+                if message is not None and len(ahead) <= _MOST_AHEAD:
+                    break  # the call may follow
+            ahead.popleft()
+            is_named = first.tool_name or not names.get(call_id)
+            yield first if is_named else replace(first, tool_name=names[call_id])
+            for own_id, name in map(_call_of, first.tool_calls):
+                names[own_id] = name
+                for result in waiting.pop(own_id, ()):
+                    yield replace(result, tool_name=result.tool_name or name)
+        if message is None:
+            return
 
 
 def _call_of(call: Mapping[str, object]) -> tuple[str, str]:

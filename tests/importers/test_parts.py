@@ -153,6 +153,47 @@ def test_a_result_stands_behind_its_call_with_the_name_of_the_tool(tmp_path: Pat
     assert [message.tool_name for message in messages if message.role == "tool"] == ["", "f", "f"]
 
 
+def test_a_result_that_begins_a_session_stands_behind_its_call(tmp_path: Path) -> None:
+    call = {"id": "c1", "function": {"name": "f", "arguments": "{}"}}
+    records = [
+        {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "wait", "tool_calls": [call]},
+    ]
+    messages, _ = read(lines(tmp_path, *records))
+    assert [message.content for message in messages] == ["go", "wait", "42"]
+
+
+def test_a_result_waits_a_hundred_messages_for_its_call_and_then_stays() -> None:
+    call = {"id": "c1", "function": {"name": "f", "arguments": "{}"}}
+    result = ImportedMessage("tool", "42", tool_call_id="c1")
+    said = [ImportedMessage("user", str(number)) for number in range(200)]
+    for distance, place in ((50, 51), (150, 0)):
+        asked = ImportedMessage("assistant", "", tool_calls=(call,))
+        turns = split_turns([result, *said[:distance], asked])
+        assert [message.role for turn in turns for message in turn.messages].index("tool") == place
+
+
+def test_parts_of_the_ai_sdk_hold_a_call_with_its_result(tmp_path: Path) -> None:
+    parts = [
+        {"type": "tool-weather", "toolCallId": "a", "input": {"b": 1}, "output": {"c": 2}},
+        {"type": "dynamic-tool", "toolName": "f", "toolCallId": "d", "input": {}, "errorText": "no"},
+        {
+            "type": "tool-invocation",
+            "toolInvocation": {"toolCallId": "e", "toolName": "g", "args": {}, "result": "ok"},
+        },
+        {"type": "text", "text": "done"},
+    ]
+    messages, counts = read(lines(tmp_path, {"role": "assistant", "content": parts}))
+    assert [(m.role, m.content, m.tool_name) for m in messages if not m.tool_calls] == [
+        ("tool", '{"c": 2}', "weather"),
+        ("tool", "no", "f"),
+        ("tool", "ok", "g"),
+        ("assistant", "done", ""),
+    ]
+    assert counts == {}
+
+
 def test_lines_that_all_have_a_time_come_in_that_order(tmp_path: Path) -> None:
     records = [{"role": "user", "content": str(at), "timestamp": at} for at in (3, 1, 2)]
     assert [message.content for message in read(lines(tmp_path, *records))[0]] == ["1", "2", "3"]
