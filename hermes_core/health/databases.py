@@ -18,12 +18,16 @@ from hermes_core.home import HermesHome
 from hermes_core.loader.extensions import extension_remedy
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
+from hermes_core.sessions.search.protocol import MIN_COVERAGE, VectorIndex
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.inventory import Inventory, LostStore
 from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
 PROBE_TIMEOUT_S = 2.0
 """Seconds that a probe waits for a lock. Writers of this package hold it for milliseconds."""
+
+READ_NOW = "hermes-memory sessions rebuild"
+"""Command that makes the vectors of all messages."""
 
 BEGIN_ANEW = "hermes-memory doctor --accept-loss"
 """Command after which a store that was moved away begins anew."""
@@ -101,11 +105,23 @@ def vector_state(memory: Memory) -> str:
         return "by words only, because another model made the vectors"
     if vectors.remedy():
         return f"by words only: {vectors.description()}"
+    if not memory.sessions.database.exists or not memory.sessions.counts()["messages"]:
+        return "by words only until messages are stored"
     missing = vectors.missing()
+    if missing and not _are_enough(memory, vectors, missing):
+        return f"by words only: {counted(missing, 'message')} to read, at once by `{READ_NOW}`"
     is_remote = memory.config.recall.embeddings == "http"
     parts = [f"on by {memory.config.recall.embeddings_model}" if is_remote else "on", vectors.description()]
     parts += [f"{counted(missing, 'message')} to read"] if missing else []
     return ", ".join(filter(None, parts))
+
+
+def _are_enough(memory: Memory, vectors: VectorIndex, missing: int) -> bool:
+    """Return True if so many messages have vectors that a search compares them."""
+    if memory.sessions.database.shared:  # which counts the messages of each owner by themselves
+        return missing <= (1 - MIN_COVERAGE) * memory.sessions.counts()["messages"]
+    coverage = vectors.ask_coverage("Where is it?", None)
+    return coverage is None or coverage().is_enough
 
 
 def examine_vectors(memory: Memory) -> list[Finding]:
@@ -120,6 +136,8 @@ def examine_vectors(memory: Memory) -> list[Finding]:
         adding = extension_remedy(memory.extensions, "semantic")
         return [*findings, Finding("search by meaning", "ok", f"not installed; to add it, {adding}")]
     state, remedy = vector_state(memory), vectors.remedy() if vectors is not None else ""
+    if READ_NOW in state:
+        remedy = f"run {READ_NOW}, or let a program that stays open read them"
     if not remedy:
         return [*findings, Finding("search by meaning", "ok", state)]
     return [*findings, Finding("search by meaning", "note", state, remedy)]

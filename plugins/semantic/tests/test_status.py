@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from hermes_core import open_memory
@@ -26,7 +24,7 @@ def test_it_says_how_a_server_stores_the_vectors(
         memory.sessions.create_session("s1")
         memory.sessions.append_message("s1", "user", "We adopted a puppy.")
         state = vector_state(memory)
-        assert re.fullmatch(r"on by m, pgvector 0\.\d+\.\d+, 1 message to read", state), state
+        assert state == "by words only: 1 message to read, at once by `hermes-memory sessions rebuild`"
         assert "127.0.0.1:9" in examine_vectors(memory)[0].detail
 
 
@@ -39,13 +37,27 @@ def test_messages_that_wait_for_their_vectors_are_counted(
     with open_memory(hermes_home) as memory:
         vectors = memory.sessions.past.vectors
         assert vectors is not None
+        assert vector_state(memory) == "by words only until messages are stored"
+        assert [finding.state for finding in examine_vectors(memory)] == ["ok"]
         dense.encoder()  # without `wake` no thread loads it
         monkeypatch.setattr(vectors, "wake", lambda: None)
         memory.sessions.create_session("s1")
         memory.sessions.append_message("s1", "user", "We adopted a puppy.")
-        assert vector_state(memory) == "on, 1 message to read"
+        assert memory.sessions.past.search("a baby hound at home") == []
+        assert vector_state(memory) == (
+            "by words only: 1 message to read, at once by `hermes-memory sessions rebuild`"
+        )
+        (finding,) = examine_vectors(memory)
+        assert (finding.state, "hermes-memory sessions rebuild" in finding.remedy) == ("note", True)
         vectors.build()
         assert vector_state(memory) == "on"
+        assert [hit.text for hit in memory.sessions.past.search("a baby hound at home")] == ["We adopted a puppy."]
+        with memory.sessions.transaction():
+            for number in range(19):
+                memory.sessions.append_message("s1", "user", f"Plum {number}.")
+        vectors.build()
+        memory.sessions.append_message("s1", "user", "A fig.")
+        assert vector_state(memory) == "on, 1 message to read"
 
 
 def test_a_package_that_is_missing_is_a_fault(
