@@ -51,7 +51,9 @@ def test_messages_that_wait_for_their_vectors_are_counted(
         assert (finding.state, "hermes-memory sessions rebuild" in finding.remedy) == ("note", True)
         vectors.build()
         assert vector_state(memory) == "on"
-        assert [hit.text for hit in memory.sessions.past.search("a baby hound at home")] == ["We adopted a puppy."]
+        assert [hit.text for hit in memory.sessions.past.search("a baby hound at home")] == [
+            "We adopted a puppy."
+        ]
         with memory.sessions.transaction():
             for number in range(19):
                 memory.sessions.append_message("s1", "user", f"Plum {number}.")
