@@ -36,6 +36,9 @@ DAMAGES = int(os.environ.get("CHAOS_KILLS", "20"))
 
 MESSAGES = 120
 
+# Vectors may be behind by a minute.
+LONG_AGO = 1_700_000_000.0
+
 # Its vector is that of TALK in the server of embeddings, and it shares no word with it.
 TALK = "We adopted a puppy at the harbour."
 BY_MEANING = "Any beagle?"
@@ -262,8 +265,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
         db.create_session("old")
         with db.transaction():
             for number in range(MESSAGES):
-                db.append_message("old", "user", f"The password of locker{number} is zebra{number}.")
-            db.append_message("old", "user", TALK)
+                db.append_message(
+                    "old", "user", f"The password of locker{number} is zebra{number}.", timestamp=LONG_AGO
+                )
+            db.append_message("old", "user", TALK, timestamp=LONG_AGO)
         for number in range(30):
             memory.call_tool(
                 Session("old"), "fact_store", {"action": "add", "content": f"Kumquat{number} grows in Ghana."}
