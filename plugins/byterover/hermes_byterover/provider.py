@@ -157,13 +157,13 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def export_memories(self, cursor: str, session: Session) -> MemoryPage:
         """Return every note of the tree of the session's user, also what brv curated, as its text."""
         notes = self.tree(session).texts()
-        return page_of([MemoryRecord(text, path) for path, text in notes], cursor)
+        return page_of([MemoryRecord(text, path, made) for path, text, made in notes], cursor)
 
     def import_memory(self, record: MemoryRecord, session: Session) -> None:
-        """Write a note into the tree; no model is asked. A note keeps its text alone."""
+        """Write a note into the tree; no model is asked. A note keeps its text and its time."""
         if not record.text.strip():
             raise BackendRefused("the text is empty", "a note needs one")
-        self.tree(session).add(IMPORTED, record.text)
+        self.tree(session).add(IMPORTED, record.text, record.created_at or record.updated_at)
 
     def backup_paths(self) -> Sequence[str]:
         """Return the tree if settings put it outside the home."""
