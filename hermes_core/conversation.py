@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from hermes_core.contract.values import EndReason, Origin, Query, Session, Turn
 from hermes_core.errors import SessionError
 from hermes_core.manager.manager import RecallResult
 from hermes_core.origins import message_origin
+from hermes_core.problems import distinct
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.chat_forms import ChatForm, MessageInput, chat_messages, in_form
@@ -23,6 +25,7 @@ from hermes_core.sessions.records import (
     Content,
     StoredMessage,
     StoredOpenTurn,
+    epoch_seconds,
     in_text,
     sqlite_text,
     text_of,
@@ -218,6 +221,9 @@ class Conversation:
             user["native"] = native
         if origin is not None:
             user["origin"] = origin
+        # Stored with the open turn, which another process may finish.
+        told = epoch_seconds(at)
+        user["timestamp"] = time.time() if told is None else told
         stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author)
         self._open_turns.create(stored, at=now)
         # Frozen before recall, which leaves out what the prompt says.
@@ -527,7 +533,7 @@ class OpenTurn:
         Args:
             answer: The model's answer, as `add` takes it; recall that it repeats is removed. Leave it out if `add` stored it.
             native: The answer as JSON in the form of a framework.
-            at: Time of the turn in epoch seconds; default: now.
+            at: Time of the answer in epoch seconds; default: now. The person's message keeps the time that `turn` got.
             warm: True to let providers prepare the recall of the next turn.
 
         Raises:
@@ -543,7 +549,8 @@ class OpenTurn:
         )
         stored = context.open_turn
         # Another process may have added messages to the turn.
-        messages = [self._user, *(self._messages if stored is None else stored.messages)]
+        user = {key: value for key, value in self._user.items() if key != "timestamp"}
+        messages = [user, *(self._messages if stored is None else stored.messages)]
         given = [] if answer is None else chat_messages(answer, "assistant")
         known = _final_content(messages)
         if not given or known is None or text_of(known) != text_of(without_context(_final_content(given))):
@@ -562,12 +569,13 @@ class OpenTurn:
             messages=messages,
             turn_id=self.id,
             at=at,
+            user_at=self._user.get("timestamp"),
             warm=warm,
             author=self._author,
             recalled_origin=self.recall.origin,
             context=context,
         )
-        self.problems = list(dict.fromkeys([*self.problems, *self._memory.problem_log.met]))
+        self.problems = distinct([*self.problems, *self._memory.problem_log.met])
         return turn
 
     def _require_stored(self, answer: str) -> None:

@@ -101,7 +101,7 @@ NAMES: dict[str, str] = {
     "curated.history.MAX_ID curated.history.NoteHistory curated.history.PENDING "
     "curated.history.insert_change curated.origins.PERSON curated.rows.place_of "
     "health.files.notice_findings manager.at_exit manager.call.attempt manager.call.ends_program "
-    "manager.providers.schema_fault safety.origin.rank sessions.lineage.clean_title "
+    "manager.providers.schema_fault problems.distinct safety.origin.rank sessions.lineage.clean_title "
     "storage.inventory.Inventory storage.inventory.STATE_DB",
     "archive": "curated.history.PORTABLE_COLUMNS curated.origins.origin_from_plain curated.origins.plain_origin "
     "memory.account_of sessions.maintenance.exclusive setup.candidate.open_candidate "

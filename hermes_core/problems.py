@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from hermes_core.config import Config
@@ -12,6 +12,7 @@ from hermes_core.contract.values import Session
 from hermes_core.curated.store import Notes
 from hermes_core.curated.stored import StoredNotes
 from hermes_core.errors import MemoryConflict, OutboxError, ProviderError, StorageError
+from hermes_core.kit.text import without_numbers
 from hermes_core.loader.extensions import Extensions, unmet_keys
 from hermes_core.loader.load import LoadedProvider
 from hermes_core.loader.parts import HomeParts
@@ -25,6 +26,18 @@ from hermes_core.storage.verdicts import Verdicts
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
+
+
+def distinct(problems: Iterable[str]) -> list[str]:
+    """Return sentences without those that differ from an earlier one in their numbers alone, such as seconds left.
+
+    >>> distinct(["the breaker is open for 12 s more", "the breaker is open for 11 s more"])
+    ['the breaker is open for 12 s more']
+    """
+    kept: dict[str, str] = {}
+    for problem in problems:
+        kept.setdefault(without_numbers(problem), problem)
+    return [*kept.values()]
 
 
 class ProblemLog:
@@ -113,7 +126,7 @@ class ProblemLog:
         """Return all problems. `session` is a result of `Memory.complete`, of the user whose notes are checked."""
         # Functions that the providers used and that have no effect in this host.
         late = [warning for loaded in self._loaded.values() for warning in loaded.late_warnings()]
-        return [*map(redact, late), *self.of_turn(self._curated.of(session).read())]
+        return distinct([*map(redact, late), *self.of_turn(self._curated.of(session).read())])
 
     def of_turn(self, notes: StoredNotes, owner: str | None = None, met: Sequence[str] = ()) -> list[str]:
         """Return the problems that every turn repeats until they are gone.
@@ -156,7 +169,7 @@ class ProblemLog:
         # What a search met, and what is known of its index, is one problem.
         problems += [problem for problem in met if not any(problem in earlier for earlier in problems)]
         # They reach the person, other programs and models; an error may quote an address with a password.
-        return list(map(redact, problems))
+        return distinct(map(redact, problems))
 
     def of_sharing(self, owner: str = "") -> str:
         """Return a sentence if people of this home may see too little or too much of each other's notes, else "".

@@ -188,6 +188,7 @@ class MemoryTurns(MemorySessions):
         return BegunTurn(
             *(query, session, pending, not start.last_number, time.time(), speaker, start.lineage),
             notes=self.notes_at(session, start),
+            said_at=time.time() if at is None else at,
         )
 
     @traced
@@ -249,6 +250,7 @@ class MemoryTurns(MemorySessions):
         messages: Sequence[Mapping[str, Any]] = (),
         turn_id: str = "",
         at: float | None = None,
+        user_at: float | None = None,
         warm: bool = True,
         author: str = "",
         origin: Origin | None = None,
@@ -263,7 +265,8 @@ class MemoryTurns(MemorySessions):
             messages: All messages of the turn; default: `user` and `assistant`. Injected recall and system messages
                 are removed, and `problems` says so.
             turn_id: Id of the turn; default: a new one. A second call with the same id stores nothing.
-            at: Time of the turn in seconds since the epoch; default: now.
+            at: Time of the answer in seconds since the epoch; default: now.
+            user_at: Time of the person's message; default: as `begin_turn` got it, else `at`. It is at most `at`.
             warm: True to let providers prepare the recall of the next turn.
             author: Name of the person, if several people speak in the session.
             origin: Origin of the message, if no person of the session wrote it; default: as `begin_turn` got it.
@@ -290,6 +293,10 @@ class MemoryTurns(MemorySessions):
         moment = epoch_seconds(at)
         if moment is not None:
             self._set_clock(session, moment)
+        answered_at = time.time() if moment is None else moment
+        own = next((m.get("timestamp") for m in stored if m["role"] == "user"), None)
+        asked_at = epoch_seconds(user_at) or epoch_seconds(own) or begun.said_at or answered_at
+        asked_at = min(asked_at, answered_at)
         turn = Turn(
             # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
             id=sqlite_text(str(turn_id or "")) or uuid.uuid4().hex,
@@ -298,10 +305,16 @@ class MemoryTurns(MemorySessions):
             assistant=answer,
             messages=in_text(_for_provider(message, session.owner) for message in stored),
             author=author,
-            at=time.time() if moment is None else moment,
+            at=answered_at,
             origin=in_scope(lowest(message["origin"] for message in stored), session.owner),
+            user_at=asked_at,
         )
-        turn = self._store_turn(session, turn, stored, begun.record)
+        # A host may know the time of each message.
+        timed = [
+            {**m, "timestamp": asked_at} if m["role"] == "user" and m.get("timestamp") is None else m
+            for m in stored
+        ]
+        turn = self._store_turn(session, turn, timed, begun.record)
         self._updates.remember(session, begun.updates)
         self.origins.finish(session, stored)  # a turn that could not be stored may be stored by another call
         if not self.sessions.database.shared:

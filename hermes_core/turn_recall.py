@@ -132,6 +132,7 @@ class BegunTurn(msgspec.Struct, eq=False):
         record: What the turn was given; None if it began without recall.
         updates: The changes of notes that it was given beside the frozen prompt.
         notes: The notes of the session's owner; None to read them.
+        said_at: Time of the person's message in epoch seconds, as the host told it; 0 if it was not begun with one.
     """
 
     query: Query
@@ -148,6 +149,7 @@ class BegunTurn(msgspec.Struct, eq=False):
     record: TurnRecord | None = None
     updates: frozenset[str] = frozenset()
     notes: StoredNotes | None = None
+    said_at: float = 0.0
 
     def take_calls(self) -> PendingRecall:
         """Return the calls of the providers for the one who waits for them."""

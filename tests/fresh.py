@@ -35,6 +35,8 @@ def fresh_faults(
     faults = []
     with open_memory(home) as memory:
         chat = memory.conversation(user_id=user_id, platform="telegram" if user_id else "cli")
+        # The first import of an SDK may take longer than the start of a session waits.
+        memory.manager.initialize_all(chat.session, wait=60.0)
         for name, arguments in tools.items():
             turn = chat.turn(MESSAGE)
             faults += [f"turn: {problem}" for problem in turn.problems if provider in problem.casefold()]

@@ -233,7 +233,8 @@ class ProviderHooks:
 
         The start waits two seconds, then goes on without the provider; recall and writes begin when this returns. Keep
         `home`, `identity` and `workspace` if you must; the rest of the session arrives with every call. If it raises,
-        it is called again later, on the same object.
+        it is called again later, on the same object. A provider whose start may take longer than the deadline has an
+        attribute `start_timeout` with the seconds.
         """
         raise NotImplementedError
 

@@ -395,9 +395,10 @@ class Turn:
         number: For display only.
         messages: The turn's own messages, with tool calls and results.
         author: The person who spoke, in a conversation of several. `bot:NAME` and `plugin:NAME` are programs.
-        at: The time of the turn, in seconds since the epoch.
+        at: The time of the answer, in seconds since the epoch.
         origin: The lowest origin of its texts. Below "file", the turn holds text that nobody said or confirmed: store it
             as data, and build no profile or instruction from it.
+        user_at: The time of the person's message, in seconds since the epoch, not later than `at`; 0 if only that is known.
     """
 
     id: str
@@ -408,6 +409,13 @@ class Turn:
     author: str = ""
     at: float = 0.0
     origin: Origin = "person"
+    user_at: float = 0.0
+
+    @property
+    def said(self) -> tuple[tuple[str, str, float], ...]:
+        """Role, text and time of the person's message and of the answer, without one that has no text."""
+        both = (("user", self.user, self.user_at or self.at), ("assistant", self.assistant, self.at))
+        return tuple(one for one in both if one[1].strip())
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -392,7 +393,7 @@ def start_providers(manager: MemoryManager, session: Session) -> None:
 
     A provider that loads a model of its own takes a while. Closing the memory does not wait for the writes again.
     """
-    manager.initialize_all(session, wait=POLICIES["initialize"].deadline)
+    manager.initialize_all(session, wait=math.inf)
     # An outage may have ended; a write that is accepted now is no finding.
     manager.flush(FLUSH_TIMEOUT_S)
 

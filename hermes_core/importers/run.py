@@ -288,10 +288,20 @@ def _id(session_id: str, name: str) -> str:
 def _import_turn(memory: Memory, session: Session, turn_id: str, turn: ImportedTurn, *, is_told: bool) -> int:
     """Store a turn and return the number of its messages. A turn without a word of a person is told to no provider."""
     messages = [_message(message) for message in turn.messages]
-    at = next((m.timestamp for m in turn.messages if m.timestamp is not None), None)
+    times = [m.timestamp for m in turn.messages if m.timestamp is not None]
+    at, first = max(times, default=None), next(iter(times), None)
     user = _text_of(turn, "user")
     if is_told and user.strip():
-        memory.end_turn(session, user, _text_of(turn, "assistant"), messages=messages, turn_id=turn_id, at=at)
+        asked = next((m.timestamp for m in turn.messages if m.role == "user"), None)
+        memory.end_turn(
+            session,
+            user,
+            _text_of(turn, "assistant"),
+            messages=messages,
+            turn_id=turn_id,
+            at=at,
+            user_at=first if asked is None else asked,
+        )
     else:
         memory.sessions.append_turn(session.id, messages, turn_id, at=at)
     return len(turn.messages)

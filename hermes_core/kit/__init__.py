@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hermes_core.home import file_name_of
     from hermes_core.kit.backend import (
         RECALL_MODE,
+        START_TIMEOUT,
         BackendProvider,
         ConfiguredProvider,
         import_with,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         fold_space,
         is_trivial,
         key_of,
+        local_day,
         person_name,
         profile_name,
         query_text,
@@ -62,10 +64,10 @@ _MODULES = {
     "errors": "BackendAuthError BackendNotFound BackendRefused BackendUnavailable ConfigError "
     "ProviderUnavailable ToolInputInvalid",
     "home": "file_name_of",
-    "kit.backend": "BackendProvider ConfiguredProvider RECALL_MODE import_with later_session poll",
+    "kit.backend": "BackendProvider ConfiguredProvider RECALL_MODE START_TIMEOUT import_with later_session poll",
     "kit.records": "pack_record page_of unpack_record",
     "kit.settings": "Settings load_settings save_settings",
-    "kit.text": "bullet_list clip epoch_time fold_space is_trivial key_of person_name profile_name query_text "
+    "kit.text": "bullet_list clip epoch_time fold_space is_trivial key_of local_day person_name profile_name query_text "
     "recall_within storable utc_time",
     "kit.tools": "Range ToolBox tool",
     "kit.uploads": "FILE_FOLDERS LocalFile read_file_to_send",
@@ -79,6 +81,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names.s
 __all__ = [
     "FILE_FOLDERS",
     "RECALL_MODE",
+    "START_TIMEOUT",
     "BackendAuthError",
     "BackendNotFound",
     "BackendProvider",
@@ -105,6 +108,7 @@ __all__ = [
     "key_of",
     "later_session",
     "load_settings",
+    "local_day",
     "pack_record",
     "page_of",
     "person_name",

@@ -42,6 +42,17 @@ RECALL_MODE = Field(
 """The setting that chooses between recall and tools; `ConfiguredProvider` keeps to it."""
 
 
+START_TIMEOUT = Field(
+    "start_timeout",
+    float,
+    120.0,
+    "Seconds that the start of the program behind the provider may take.",
+    minimum=1.0,
+    advanced=True,
+)
+"""The setting that limits the start of a provider's program. The host waits for `initialize` as long."""
+
+
 class ConfiguredProvider(MemoryProvider):
     """A provider with settings. It checks that they are complete, and offers its tools in the modes that allow tools.
 
@@ -69,6 +80,12 @@ class ConfiguredProvider(MemoryProvider):
         """The recall mode: "hybrid", "context" or "tools". A provider without that setting is "hybrid"."""
         has_one = any(field.name == RECALL_MODE.name for field in self.settings)
         return str(self.options.recall_mode) if has_one else "hybrid"
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds that `initialize` may take, 0 for those of its policy. Providers with `START_TIMEOUT` have more."""
+        has_one = any(field.name == START_TIMEOUT.name for field in self.settings)
+        return float(self.options.start_timeout) if has_one else 0.0
 
     @property
     def recalls(self) -> bool:

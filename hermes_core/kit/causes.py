@@ -318,6 +318,23 @@ def is_absent(error: BaseException) -> bool:
     return isinstance(error, BackendNotFound) and error.cause != "no route"
 
 
+class NothingYet:
+    """A block that is left without an error if the backend lacks the thing that is asked for: nothing was stored there yet.
+
+    Args:
+        said: Words that the error must have, in lower case, if the backend always uses them.
+    """
+
+    def __init__(self, said: str = "") -> None:
+        self._said = said
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return error is not None and is_absent(error) and self._said in str(error).lower()
+
+
 def error_detail(body: str) -> str:
     """Return the message in an error body as one short line: the usual JSON fields, else the text.
 

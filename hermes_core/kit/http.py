@@ -26,7 +26,7 @@ from hermes_core.errors import (
     ProviderError,
 )
 from hermes_core.kit.causes import MAX_DETAIL_CHARS as MAX_DETAIL_CHARS
-from hermes_core.kit.causes import Backend, error_detail, is_absent, retry_after_seconds
+from hermes_core.kit.causes import Backend, NothingYet, error_detail, is_absent, retry_after_seconds
 from hermes_core.kit.text import fold_space
 from hermes_core.safety.redact import redact
 
@@ -38,6 +38,7 @@ __all__ = [
     "Api",
     "Backend",
     "Download",
+    "NothingYet",
     "backend_error",
     "base_url",
     "error_detail",

@@ -14,6 +14,8 @@ from functools import cache
 from hermes_core.contract.values import Recall, RecallItem, Session
 from hermes_core.recall.tokens import MARKS, count_tokens, fold
 
+_NUMBER = re.compile(r"""('[^']*'|"[^"]*")|\d+(?:[.,]\d+)*""")
+
 # Words of agreement, greeting and thanks in the languages our users write most. A message made of nothing else asks
 # for nothing that memory could answer.
 _TRIVIAL_WORDS = """
@@ -92,6 +94,33 @@ def epoch_time(text: str) -> float:
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError, OSError):
         return 0.0
+
+
+def local_day(time: str | float) -> str:
+    """Return the day of a time in this machine's zone, as people name it: of an ISO time or of seconds since the epoch.
+
+    A text without a clock time, or without a zone, keeps its own day; 0 and "" have none.
+
+    >>> local_day("2026-03-01"), local_day("2026-03-01T09:00:00"), local_day(0)
+    ('2026-03-01', '2026-03-01', '')
+    """
+    text = utc_time(time) if isinstance(time, int | float) else time
+    try:
+        at = datetime.fromisoformat(text)
+        return (at.astimezone() if at.tzinfo else at).date().isoformat()
+    except (ValueError, OverflowError, OSError):
+        return text[:10]
+
+
+def without_numbers(text: str) -> str:
+    """Return a sentence with 0 for each number outside of quotes, to tell whether two of them say the same.
+
+    A name in quotes may hold a number that tells two things apart: a port, a session.
+
+    >>> without_numbers("'x1' is left alone for 12.5 s more")
+    "'x1' is left alone for 0 s more"
+    """
+    return _NUMBER.sub(lambda found: found[1] or "0", text)
 
 
 def clip(text: str, limit: int) -> str:

@@ -49,6 +49,9 @@ from hermes_core.tracing import Tracer, traced
 
 log = logging.getLogger(__name__)
 
+# Seconds that a tool has at least if the start of its provider took all of its deadline.
+MIN_TOOL_WAIT_S = 1.0
+
 __all__ = ["MemoryManager", "ProviderHealth", "RecallPart", "RecallResult"]
 
 
@@ -315,8 +318,12 @@ class MemoryManager:
         # Nothing is redacted for the built-in provider: it keeps the notes on this machine and warns of secrets itself.
         arguments = call.arguments if handle.builtin else self._redact(plain(call.arguments))
         own = dataclasses.replace(call, name=own_name, arguments=arguments)
-        instance = handle.instance(session, wait=True)
-        result = instance.call("handle_tool_call", {"call": own, "session": session})
+        instance, began = handle.instance(session, wait=True), time.monotonic()
+        deadline = handle.deadlines["handle_tool_call"]
+        # The model asks now, and can't ask again when the provider is ready.
+        instance.wait_while_starting(deadline)
+        pending = instance.submit("handle_tool_call", {"call": own, "session": session})
+        result = pending.wait(max(MIN_TOOL_WAIT_S, began + deadline - time.monotonic()))
         if result.ok:
             return str(clean_result(str(result.value)))
         return _error(f"memory tool {name!r} {result.status}: {result.error or 'it can not be called'}")

@@ -61,6 +61,9 @@ MAX_INSTANCES = 16
 # Seconds before an `initialize` that failed is tried again, by the next call that wants the provider.
 RETRY_START_S = 60.0
 
+# Seconds that `initialize` has beside the `start_timeout` of its provider, which names its own error within them.
+START_MARGIN_S = 5.0
+
 # Calls that need no initialized provider. They say nothing about the backend, so no breaker counts them.
 HOOKS_BEFORE_READY = frozenset(
     {
@@ -114,6 +117,7 @@ class ProviderInstance:
         self._closing = False
         self._session: Session | None = None
         self._opened: tuple[Path, float] | None = None
+        self._start_timeout = 0.0
 
     # ------------------------------------------------------------------- calls
 
@@ -213,7 +217,14 @@ class ProviderInstance:
         return guarded_call(hook, function, self._config.clock, self._config.redact, self._wrapper_names)
 
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
-        return self._coroutines.finish(coroutine, self._handle.deadlines[hook])
+        return self._coroutines.finish(coroutine, self._deadline_of(hook))
+
+    def _deadline_of(self, hook: str) -> float:
+        """Return the seconds that one call of a hook may take. A provider may ask for more for its start."""
+        deadline = self._handle.deadlines[hook]
+        if hook == "initialize" and hook not in self._config.deadlines and self._start_timeout:
+            return max(deadline, self._start_timeout + START_MARGIN_S)
+        return deadline
 
     # ------------------------------------------------------------------- start
 
@@ -236,7 +247,7 @@ class ProviderInstance:
         return PendingCall(
             name,
             partial(self._run, name, function),
-            self._handle.deadlines[name],
+            self._deadline_of(name),
             record=partial(self.stats.record, name, breaker=None),
             on_late=on_end or ignore_result,
             background=on_end is not None,
@@ -261,6 +272,9 @@ class ProviderInstance:
         self.provider, self.plugins, self.capabilities = provider, plugins, capabilities
         self._wrapper_names = wrappers_of(plugins, observers)
         self.hooks = implemented_hooks(plugins, provider)
+        # A setting, perhaps, which can't be read if another one is wrong: `is_available` or `initialize` says so.
+        wanted, _ = attempt(getattr, provider, "start_timeout", 0.0)
+        self._start_timeout = float(wanted) if isinstance(wanted, int | float) else 0.0
         return provider
 
     def _apply(self, capabilities: Capabilities) -> None:
@@ -268,13 +282,13 @@ class ProviderInstance:
         if self.write is not self.read:
             self.read.concurrent = self.warming.concurrent = capabilities.concurrent
 
-    def start(self, session: Session) -> None:
+    def start(self, session: Session, *, at_once: bool = False) -> None:
         """Begin `initialize` in the background, unless it has begun.
 
-        If it failed at least `RETRY_START_S` seconds ago, retry it.
+        If it failed at least `RETRY_START_S` seconds ago, or if `at_once` is True, retry it.
         """
         with self._lock:
-            again = self.phase == "failed" and not self.given_up
+            again = self.phase == "failed" and (at_once or not self.given_up)
             if self._closing or not (self.phase == "new" or again):
                 return
             self.phase = "starting"
@@ -295,20 +309,27 @@ class ProviderInstance:
         """True if `initialize` failed less than `RETRY_START_S` seconds ago, so that it is not retried yet."""
         return self.phase == "failed" and self._config.clock() - self._started_at < RETRY_START_S
 
-    def start_again(self) -> None:
-        """Retry `initialize` in the background if it failed at least `RETRY_START_S` seconds ago."""
+    def start_again(self, *, at_once: bool = False) -> None:
+        """Retry a failed `initialize` in the background, by default if that was `RETRY_START_S` seconds ago."""
         if self.phase == "failed" and self._session is not None:
-            self.start(self._session)
+            self.start(self._session, at_once=at_once)
 
     def wait_started(self, timeout: float) -> bool:
         """Wait until `initialize` ends, at most until `timeout` seconds after its start.
 
         Return True if the instance is ready.
 
-        If `initialize` hangs, only the first callers wait: later calls return at once.
+        If `initialize` hangs, only the first callers wait: later calls return at once. None waits longer than the
+        deadline of `initialize`.
         """
+        timeout = min(timeout, self._deadline_of("initialize"))
         wait_unless_stopped(self._start_ended.wait, self._started_monotonic + timeout - time.monotonic())
         return self.phase == "ready"
+
+    def wait_while_starting(self, timeout: float) -> None:
+        """Wait until a running `initialize` ends, at most `timeout` seconds from now."""
+        if self.phase == "starting":
+            wait_unless_stopped(self._start_ended.wait, timeout)
 
     def _initialize(self, session: Session) -> None:
         if self.provider is None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from hermes_core.contract.values import Session, SessionSwitch, Turn
 from hermes_core.errors import HermesError, OutboxError
+from hermes_core.kit.text import without_numbers
 from hermes_core.manager.call import CallResult, attempt, describe
 from hermes_core.manager.composite import WriteKind, takes
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
@@ -184,14 +185,21 @@ class Writes:
             if handle.name not in self._workers:
                 self._worker(handle).wake()
 
-    def flush(self, timeout: float) -> bool:
-        """Wait until all rows are delivered. Return False after `timeout` seconds, or if no row can be sent now."""
+    def flush(self, timeout: float, *, retry_start: bool = True) -> bool:
+        """Wait until all rows are delivered. Return False after `timeout` seconds, or if no row can be sent now.
+
+        Args:
+            retry_start: Retry a start of a provider that has failed, as long as there is time.
+        """
         began = time.monotonic()
         until = began + timeout
         if not self.outbox.exists:
             return True
         try:
-            sent = [self._worker(handle).flush(until - time.monotonic()) for handle in self._registry.durable]
+            sent = [
+                self._worker(handle).flush(until - time.monotonic(), retry_start=retry_start)
+                for handle in self._registry.durable
+            ]
         except HermesError as exc:
             log.error("nothing can be sent: %s", exc)
             return False
@@ -201,9 +209,9 @@ class Writes:
     def flush_at_end(self, timeout: float) -> bool:
         """Flush at the end of the program. The seconds that were spent in `flush` since the last write count.
 
-        So a program that has just flushed in vain does not wait a second time.
+        So a program that has just flushed in vain does not wait a second time. A start that has failed is not retried.
         """
-        return self.flush(max(0.0, timeout - self._waited))
+        return self.flush(max(0.0, timeout - self._waited), retry_start=False)
 
     def stop(self, timeout: float) -> None:
         """Stop delivering, and wait at most `timeout` seconds for the row that each worker sends now."""
@@ -235,8 +243,12 @@ class Writes:
         tried = (
             f"{counted(backlog.depth, 'write waits', 'writes wait')}, because a try failed: {backlog.error}"
         )
-        if stuck or not backlog.error or backlog.error in health.reason:
+        # The same error may name other seconds each time.
+        known = without_numbers(health.reason)
+        if stuck or not backlog.error or without_numbers(backlog.error) in known:
             tried = ""  # there is nothing more to say
+        if stuck.startswith("write breaker") and "write breaker" in known:
+            stuck = ""
         reasons = (
             health.reason,
             stuck,
@@ -295,12 +307,17 @@ class ProviderReceiver:
         self._config = config
         self._transcripts = transcripts
         self.name, self.breaker = handle.name, handle.stats.breakers["write"]
-        self.start_again, self.unstartable_sessions = handle.first.start_again, handle.given_up
+        self.unstartable_sessions = handle.given_up
 
     @property
     def per_session(self) -> bool:
         """True if each session has a separate instance of the provider."""
         return self._handle.per_session
+
+    def start_again(self, *, at_once: bool = False) -> None:
+        """Retry a failed start: that of the first instance if it failed long enough ago, or of all at once."""
+        for instance in self._handle.instances() if at_once else (self._handle.first,):
+            instance.start_again(at_once=at_once)
 
     def start_failure(self) -> str:
         """Return the reason why the provider's only instance failed to start; "" if it did not fail.

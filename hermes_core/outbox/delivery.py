@@ -61,6 +61,12 @@ MAX_RETRY_AFTER_S = LONGEST_PAUSE_S
 DISK_ERRORS = (HermesError, sqlite3.Error, OSError)
 """Errors that a full disk or a lost file raises."""
 
+FLUSH_START_PAUSE_S = 0.25
+"""Seconds before `flush` retries the start of a provider a second time. Each further pause is twice as long."""
+
+MAX_SESSION_STARTS = 3
+"""Retries of `flush` if the provider starts for some sessions only."""
+
 _HELD_AFTER_STOP: dict[str, str] = {}
 """Keys of the lines that stopped workers of this process still hold because a call has not returned, each with a
 sentence about this call."""
@@ -132,8 +138,8 @@ class Receiver(Protocol):
         For a provider with an instance for each session, return "".
         """
 
-    def start_again(self) -> None:
-        """Retry the start of the provider if the last one failed long enough ago."""
+    def start_again(self, *, at_once: bool = False) -> None:
+        """Retry the start of the provider if the last one failed long enough ago, or in any case if `at_once`."""
 
     def unstartable_sessions(self) -> list[str]:
         """Return the ids of sessions whose instance failed to start and is not started again yet."""
@@ -195,17 +201,31 @@ class OutboxWorker:
         self._unready = frozenset()
         self._wake_up.set()
 
-    def flush(self, timeout: float) -> bool:
+    def flush(self, timeout: float, *, retry_start: bool = True) -> bool:
         """Wait until all rows are delivered, and return True.
 
         Return False after `timeout` seconds, or as soon as no row can be sent now: the breaker is open, or all
         pending rows belong to sessions whose provider instance failed to start.
+
+        Args:
+            retry_start: Retry such a start at once, and again after pauses until `timeout`. The backend may be back.
         """
         until = time.monotonic() + timeout
+        retry_at, pause = time.monotonic(), FLUSH_START_PAUSE_S
         while self._outbox.waits(self._name) or self._in_doubt:
             self.wake()
-            if self._blocked() or self._only_unstartable() or time.monotonic() >= until:
+            now, failed = time.monotonic(), bool(self._receiver.start_failure())
+            # A start that fails for some sessions, and not for others, is no outage, so few tries are enough.
+            some_failed = not failed and self._only_unstartable()
+            given_up = (failed or some_failed) and not retry_start
+            given_up |= (
+                some_failed and now >= retry_at and pause > FLUSH_START_PAUSE_S * 2**MAX_SESSION_STARTS
+            )
+            if now >= until or given_up or self._blocked_now():
                 return False
+            if (failed or some_failed) and now >= retry_at:
+                self._receiver.start_again(at_once=True)
+                retry_at, pause = now + pause, 2 * pause
             self._moved.wait(0.05)
             self._moved.clear()
         return True
@@ -248,13 +268,17 @@ class OutboxWorker:
     # -------------------------------------------------------------------- loop
 
     def _blocked(self) -> str:
+        return self._blocked_now() or self._receiver.start_failure()
+
+    def _blocked_now(self) -> str:
+        """Return the reason why no row can be sent although the provider may have started; "" if there is none."""
         if self._outbox.held_back:
             return self._outbox.held_back
         if held := _HELD_AFTER_STOP.get(self._lines.key):
             return held
         if self._receiver.breaker.state == "open":
             return f"write breaker open for {self._receiver.breaker.remaining:.0f} s more"
-        return self._receiver.start_failure()
+        return ""
 
     def _only_unstartable(self) -> bool:
         sessions = self._receiver.unstartable_sessions()

@@ -479,6 +479,7 @@ def turn_from_row(turn: Any, messages: Sequence[StoredMessage]) -> Turn:
         author=turn["author"],
         at=turn["at"],
         origin=lowest((message.origin for message in messages), "person"),
+        user_at=next((m.timestamp for m in messages if m.role == "user"), turn["at"]),
     )
 
 

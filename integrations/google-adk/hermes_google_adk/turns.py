@@ -122,6 +122,7 @@ async def store_turn(memory: AsyncMemory, session: Session, turn: AdkTurn, *, wa
         messages=messages,
         turn_id=turn.id,
         at=turn.events[-1].timestamp,
+        user_at=turn.events[0].timestamp,
         warm=warm,
     )
 

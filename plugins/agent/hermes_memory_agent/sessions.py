@@ -18,6 +18,7 @@ from hermes_core.errors import SessionError, StorageError
 from hermes_core.kit import redact
 from hermes_core.manager.manager import RecallResult
 from hermes_core.origins import is_said
+from hermes_core.problems import distinct
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import lowest, may_command
 from hermes_core.safety.terminal import counted
@@ -153,7 +154,7 @@ class AgentTurn:
         """
         recall = self.recall or TurnRecall(RecallResult(), ())
         # Redacted, because problems reach the person and other programs: an error may quote an address with a password.
-        all_problems = tuple(dict.fromkeys(map(redact, (*recall.problems, *problems))))
+        all_problems = tuple(distinct(map(redact, (*recall.problems, *problems))))
         visible = [text_of(m.get("content")) for m in self.messages if m["role"] == "assistant"]
         return TurnResult(
             self.answer or "".join(visible),

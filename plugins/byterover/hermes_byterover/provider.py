@@ -58,12 +58,6 @@ MAX_TURN_CHARS, MAX_CURATED_CHARS = 4000, 20_000
 LAST_MESSAGES, MAX_MESSAGE_CHARS = 20, 1000
 WHOLE_LOG = 500
 
-PROBE_TIMEOUT_S = 15.0
-"""Seconds that brv has for a small question; the first one starts its daemon."""
-
-SETUP_STEP_TIMEOUT_S = 7.0
-"""Seconds for each further step of a start, once the daemon runs."""
-
 SWITCH_TIMEOUT_S, COMPRESSION_TIMEOUT_S = 25.0, 100.0
 """Seconds that a curation is followed where those hooks wait."""
 
@@ -121,10 +115,10 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def initialize(self, session: Session) -> None:
         """Ask brv once whether it works; log in and connect the model that the settings name, if need be."""
         brv, tree = self.open(Path(session.home)), self.tree(session)
-        status = brv.status(tree.folder, PROBE_TIMEOUT_S)
+        status = brv.status(tree.folder, self.options.start_timeout)
         if self.options.api_key and status.get("authStatus") != "logged_in":
             try:
-                brv.log_in(tree.folder, self.options.api_key, SETUP_STEP_TIMEOUT_S)
+                brv.log_in(tree.folder, self.options.api_key, self.options.start_timeout)
             except BackendAuthError as exc:
                 log.warning("%s; going on without an account", exc)
         if self.options.model_provider:
@@ -133,8 +127,11 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def check(self, session: Session) -> Sequence[Check]:
         """Check the daemon; write a note, find it in another session, delete it; check model, account, and changes that wait for review."""
         brv, tree = self.client, self.tree(session)
-        status, model = brv.status(tree.folder, PROBE_TIMEOUT_S), brv.model(tree.folder, PROBE_TIMEOUT_S)
-        pending, word = brv.pending(tree.folder, PROBE_TIMEOUT_S), f"check{uuid.uuid4().hex}"
+        status, model = (
+            brv.status(tree.folder, self.options.query_timeout),
+            brv.model(tree.folder, self.options.query_timeout),
+        )
+        pending, word = brv.pending(tree.folder, self.options.query_timeout), f"check{uuid.uuid4().hex}"
         text = f"{word} is what the self-test wrote."
         note = str(tree.add("memory", text))
         try:
@@ -160,13 +157,13 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def export_memories(self, cursor: str, session: Session) -> MemoryPage:
         """Return every note of the tree of the session's user, also what brv curated, as its text."""
         notes = self.tree(session).texts()
-        return page_of([MemoryRecord(text, path) for path, text in notes], cursor)
+        return page_of([MemoryRecord(text, path, made) for path, text, made in notes], cursor)
 
     def import_memory(self, record: MemoryRecord, session: Session) -> None:
-        """Write a note into the tree; no model is asked. A note keeps its text alone."""
+        """Write a note into the tree; no model is asked. A note keeps its text and its time."""
         if not record.text.strip():
             raise BackendRefused("the text is empty", "a note needs one")
-        self.tree(session).add(IMPORTED, record.text)
+        self.tree(session).add(IMPORTED, record.text, record.created_at or record.updated_at)
 
     def backup_paths(self) -> Sequence[str]:
         """Return the tree if settings put it outside the home."""
@@ -205,7 +202,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
             said = (
                 f"User: {clip(turn.user, MAX_TURN_CHARS)}\nAssistant: {clip(turn.assistant, MAX_TURN_CHARS)}"
             )
-            when = utc_time(turn.at or time.time())[:16].replace("T", " ") + " UTC"
+            when = utc_time(turn.user_at or turn.at or time.time())[:16].replace("T", " ") + " UTC"
             self._curate(session, f"[hermes turn {turn.id}]", f"Conversation of {when}.\n{said}")
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
@@ -246,7 +243,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
         if not switch.rewound_turns:
             return
         until, tree = time.monotonic() + SWITCH_TIMEOUT_S, self.tree(switch.old)
-        entries = self.client.log(tree.folder, PROBE_TIMEOUT_S, WHOLE_LOG)
+        entries = self.client.log(tree.folder, self.options.query_timeout, WHOLE_LOG)
         for turn in switch.rewound_turns:
             known = [e for e in entries if e.context.startswith(f"[hermes turn {turn}]") and e.kept]
             if known:
@@ -266,7 +263,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
         places = [folder, *(self.home / "byterover-data" / "brv" / "projects").glob(f"*--{folder.name}")]
         there = [place for place in places if place.is_dir()]
         if folder in there and any(
-            self._is_under_way(one) for one in self.client.log(folder, PROBE_TIMEOUT_S)
+            self._is_under_way(one) for one in self.client.log(folder, self.options.query_timeout)
         ):
             raise BackendUnavailable(f"brv still curates in {folder}", retry_after=STILL_CURATED_S)
         for place in there:
@@ -323,13 +320,13 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def state(self, session: Session) -> dict[str, Any]:
         """Return the facts for `brv_status` and `hermes-memory byterover status`."""
         folder = self.tree(session).folder
-        status = self.client.status(folder, PROBE_TIMEOUT_S)
+        status = self.client.status(folder, self.options.query_timeout)
         return {
             "version": status.get("cliVersion", ""),
             "account": status.get("userEmail") or status.get("authStatus", "unknown"),
-            "model": self.client.model(folder, PROBE_TIMEOUT_S) or f"none; {CONNECT}",
+            "model": self.client.model(folder, self.options.query_timeout) or f"none; {CONNECT}",
             "tree": str(folder / ".brv" / "context-tree"),
-            "pending_review": self.client.pending(folder, PROBE_TIMEOUT_S),
+            "pending_review": self.client.pending(folder, self.options.query_timeout),
         }
 
     def tree(self, session: Session) -> Tree:
@@ -347,7 +344,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
         wanted = _key("\n".join([self.options.model_provider, *options.values()]))
         connected = self.home / "byterover-data" / "connected"
         if not connected.exists() or connected.read_text("utf-8") != wanted:
-            brv.connect(tree.folder, self.options.model_provider, options, SETUP_STEP_TIMEOUT_S)
+            brv.connect(tree.folder, self.options.model_provider, options, self.options.start_timeout)
             write_atomic(connected, wanted.encode())
 
     def _curate(self, session: Session, mark: str, text: str, timeout: float = 0.0) -> Curation:
@@ -368,7 +365,9 @@ class ByteRoverProvider(BackendProvider[Brv]):
         """Return whether a search finds a new note, once brv has looked at the tree again."""
         search = self.client.search
         return poll(
-            lambda: any(one.get("path") == note for one in search(tree.folder, word, 1, PROBE_TIMEOUT_S)),
+            lambda: any(
+                one.get("path") == note for one in search(tree.folder, word, 1, self.options.query_timeout)
+            ),
             INDEX_LAG_S,
             1.0,
         )

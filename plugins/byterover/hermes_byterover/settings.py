@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_core import Field
-from hermes_core.kit import RECALL_MODE
+from hermes_core.kit import RECALL_MODE, START_TIMEOUT
 
 NAME = "byterover"
 KEYS = "https://app.byterover.dev/settings/keys"
@@ -32,6 +32,7 @@ SETTINGS = (
     ),
     Field("isolated", bool, True, "Keep brv's account, model and logs in this profile.", advanced=True),
     Field("command", str, "brv", "The program, by name or path.", advanced=True),
+    START_TIMEOUT,
     Field("search_timeout", float, 4.5, "Seconds for a recall.", minimum=0.5, maximum=30.0, advanced=True),
     Field("query_timeout", float, 50.0, "Seconds for brv_query.", minimum=10.0, maximum=55.0, advanced=True),
     Field(

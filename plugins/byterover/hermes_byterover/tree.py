@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hermes_core import Session
-from hermes_core.kit import clip, fold_space, key_of, person_name, storable, utc_time, write_atomic
+from hermes_core.kit import (
+    clip,
+    epoch_time,
+    fold_space,
+    key_of,
+    person_name,
+    storable,
+    utc_time,
+    write_atomic,
+)
 
 PROJECT_VERSION = "0.0.1"
 """Version that brv writes into the config.json of a project."""
@@ -18,6 +27,9 @@ DOMAIN = "hermes"
 
 _KEY = 24
 _OURS = re.compile(f"[0-9a-f]{{{_KEY}}}")
+
+
+_CREATED = re.compile(r"^createdAt: *['\"]?([^'\"\n]+)", re.MULTILINE)
 
 
 def folder_of(session: Session, home: Path, setting: str) -> Path:
@@ -43,22 +55,26 @@ class Tree:
             made = {"createdAt": utc_time(time.time()), "cwd": str(folder), "version": PROJECT_VERSION}
             write_atomic(config, json.dumps(made, indent=2).encode())
 
-    def add(self, target: str, text: str) -> Path:
-        """Keep an entry as a note; one that is there already stays as it is. Returns its path in the tree."""
+    def add(self, target: str, text: str, at: float = 0.0) -> Path:
+        """Keep an entry as a note; one that is there already stays as it is. Returns its path in the tree.
+
+        `at` is the time at which it was made, if that is not now.
+        """
         path = self._path(target, text)
         if not path.exists():
             title = json.dumps(clip(fold_space(storable(text)), 80), ensure_ascii=False)
-            head = (
-                f"title: {title}\ntags: []\nrelated: []\nkeywords: []\ncreatedAt: '{utc_time(time.time())}'"
-            )
+            made = utc_time(at or time.time())
+            head = f"title: {title}\ntags: []\nrelated: []\nkeywords: []\ncreatedAt: '{made}'"
             write_atomic(path, f"---\n{head}\n---\n\n{storable(text).strip()}\n".encode())
         return path.relative_to(self.root)
 
-    def texts(self) -> list[tuple[str, str]]:
-        """Return path and text of every note in the tree, also of what brv curated, without what it derived from notes."""
+    def texts(self) -> list[tuple[str, str, float]]:
+        """Return path, text and time of every note in the tree, also of what brv curated, without what it derived from
+        notes. The time is 0 if the note names none.
+        """
         notes = (path for path in sorted(self.root.rglob("*.md")) if "." not in path.stem)
-        found = ((path.relative_to(self.root).as_posix(), body_of(path.read_text("utf-8"))) for path in notes)
-        return [(path, text) for path, text in found if text]
+        found = ((path.relative_to(self.root).as_posix(), path.read_text("utf-8")) for path in notes)
+        return [(path, body_of(text), _made_at(text)) for path, text in found if body_of(text)]
 
     def remove(self, target: str, text: str) -> None:
         """Drop the note of an entry, with what brv derived from it. None is as well."""
@@ -86,6 +102,12 @@ class Tree:
 
     def _path(self, target: str, text: str) -> Path:
         return self.root / DOMAIN / target / f"{key_of(text.strip(), length=_KEY)}.md"
+
+
+def _made_at(text: str) -> float:
+    """Return the time in a note's front matter, 0 if there is none."""
+    found = _CREATED.search(text.partition("\n---\n")[0]) if text.startswith("---\n") else None
+    return epoch_time(found[1]) if found else 0.0
 
 
 def body_of(text: str) -> str:

@@ -16,6 +16,7 @@ from hermes_byterover.provider import readable
 from hermes_byterover.tree import Tree, folder_of
 
 from hermes_core import Delegation, HermesHome, MemoryWrite, Session, SessionSwitch, open_memory
+from hermes_core.contract.values import MemoryRecord
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable, ConfigError
 from hermes_core.recall import count_tokens
 from plugins.byterover.tests.conftest import Agent
@@ -458,3 +459,10 @@ def test_brv_itself_runs_with_the_data_of_the_profile(
 def test_the_error_of_a_login_is_told(agent: Agent) -> None:
     with pytest.raises(BackendAuthError):
         agent.provider.client.log_in(agent.home / "byterover", "bad-key", 10.0)
+
+
+def test_an_imported_note_keeps_its_time(agent: Agent) -> None:
+    march = 1_772_356_800.0
+    agent.provider.import_memory(MemoryRecord("The oars lie in Marrowby.", created_at=march), agent.session())
+    (record,) = agent.provider.export_memories("", agent.session()).records
+    assert (record.text, record.created_at) == ("The oars lie in Marrowby.", march)

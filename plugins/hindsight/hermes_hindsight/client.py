@@ -9,12 +9,11 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from hermes_core import HermesError
-from hermes_core.kit import BackendNotFound, BackendRefused, storable
-from hermes_core.kit.http import Backend, base_url, error_detail
+from hermes_core.kit import BackendRefused, storable
+from hermes_core.kit.http import Backend, NothingYet, base_url, error_detail
 from hermes_hindsight.settings import KEY
 
 Answer = TypeVar("Answer")
@@ -88,28 +87,30 @@ class Client:
         self, bank: str, query: str, *, within: float | None = None, **options: Any
     ) -> Sequence[Any]:
         """Return memories that fit, best first: objects with `text`, `type`, `scores`, ... A new bank has none."""
-        with suppress(BackendNotFound):
+        with NothingYet():
             found = await self._ask(self._sdk.arecall(_segment(bank), storable(query), **options), within)
             return list(found.results)
         return []
 
     async def reflect(self, bank: str, query: str, *, within: float | None = None, **options: Any) -> str:
-        """Return the server's own answer from its memories. A server without a model refuses it."""
-        answer = await self._ask(self._sdk.areflect(_segment(bank), storable(query), **options), within)
-        return str(answer.text)
+        """Return the server's own answer from its memories, "" for a new bank. A server without a model refuses it."""
+        with NothingYet():
+            answer = await self._ask(self._sdk.areflect(_segment(bank), storable(query), **options), within)
+            return str(answer.text)
+        return ""
 
     # -------------------------------------------------- documents, operations
 
     async def document(self, bank: str, document: str) -> str | None:
         """Return the text of a document, None if there is none."""
-        with suppress(BackendNotFound):
+        with NothingYet():
             got = await self._ask(self._sdk.documents.get_document(_segment(bank), _segment(document)))
             return str(got.original_text or "")
         return None
 
     async def documents(self, bank: str, tags: Sequence[str]) -> list[str]:
         """Return the ids of the documents with all these tags."""
-        with suppress(BackendNotFound):
+        with NothingYet():
             listed = await self._ask(
                 self._sdk.documents.list_documents(
                     _segment(bank), tags=list(tags), tags_match="all_strict", limit=1000
@@ -120,7 +121,7 @@ class Client:
 
     async def page(self, bank: str, offset: int, limit: int) -> tuple[list[Any], int]:
         """Return some documents of a bank, objects with `id` and times, and the number of all."""
-        with suppress(BackendNotFound):
+        with NothingYet():
             listed = await self._ask(
                 self._sdk.documents.list_documents(_segment(bank), limit=limit, offset=offset)
             )
@@ -129,12 +130,12 @@ class Client:
 
     async def forget(self, bank: str, document: str) -> None:
         """Delete a document with all that was learned from it. One that is not there is no error."""
-        with suppress(BackendNotFound):
+        with NothingYet():
             await self._ask(self._sdk.documents.delete_document(_segment(bank), _segment(document)))
 
     async def forget_bank(self, bank: str) -> None:
         """Delete a bank with all that is in it. One that is not there is no error."""
-        with suppress(BackendNotFound):
+        with NothingYet():
             await self._ask(self._sdk.adelete_bank(_segment(bank)))
 
     async def is_busy(self, bank: str) -> bool:
@@ -143,14 +144,14 @@ class Client:
 
     async def is_processing(self, bank: str, operation: str) -> bool:
         """Return whether the server still works on the data with this id."""
-        with suppress(BackendNotFound):
+        with NothingYet():
             got = await self._ask(self._sdk.operations.get_operation_status(_segment(bank), operation))
             return got.status in UNDER_WAY
         return False
 
     async def operations(self, bank: str, status: str | None = None, limit: int = 20) -> Sequence[Any]:
         """Return the server's operations on what it received, the newest first."""
-        with suppress(BackendNotFound):
+        with NothingYet():
             listed = await self._ask(
                 self._sdk.operations.list_operations(
                     _segment(bank), status=status, limit=limit, exclude_parents=True
@@ -181,7 +182,7 @@ class Client:
 
     async def stats(self, bank: str) -> Any:
         """Return counts of a bank, None for a new one."""
-        with suppress(BackendNotFound):
+        with NothingYet():
             return await self._ask(self._sdk.banks.get_agent_stats(_segment(bank)))
         return None
 

@@ -20,6 +20,8 @@ from hermes_hindsight.settings import CLOUD, OWN_SERVER, embedded
 
 PROGRAM = "hindsight-embed"
 STATUS_TIME = 10.0
+"""Seconds that the program may take to say whether its server runs, unless a start has more."""
+
 STOP_TIME = 13.0
 PAUSE = 0.2
 
@@ -58,27 +60,27 @@ class Daemon:
 
         Raises `BackendUnavailable` after `within` seconds.
         """
-        url = await self.address()
+        until = asyncio.get_running_loop().time() + within
+        url = await self.address(max(within, STATUS_TIME))
         if url:
             return url
         self.start()
-        until = asyncio.get_running_loop().time() + within
         while self._starter.running:
             if asyncio.get_running_loop().time() > until:
                 raise BackendUnavailable(
                     f"hindsight-embed is still starting after {within:g} s", f"see {self._starter.log}"
                 )
             await asyncio.sleep(PAUSE)
-        url = await self.address()
+        url = await self.address(max(within, STATUS_TIME))
         if not url:
             raise BackendUnavailable(
                 "hindsight-embed could not start its server", f"see {self._starter.log} and the log it names"
             )
         return url
 
-    async def address(self) -> str:
+    async def address(self, within: float = STATUS_TIME) -> str:
         """Return the server's present address, "" if it does not run."""
-        told = await asyncio.to_thread(run, [*self._command, "status"], timeout=STATUS_TIME, env=self._env)
+        told = await asyncio.to_thread(run, [*self._command, "status"], timeout=within, env=self._env)
         found = _URL.search(told.out)
         return found[0] if found and told.code == 0 else ""
 

@@ -34,6 +34,7 @@ from hermes_core.kit import (
     epoch_time,
     is_trivial,
     later_session,
+    local_day,
     query_text,
     recall_within,
     tool,
@@ -44,11 +45,16 @@ from hermes_hindsight.daemon import Daemon, availability, daemon_of, usual_url
 from hermes_hindsight.documents import (
     MAX_LABEL_CHARS,
     MAX_TEXT_CHARS,
+    day_document,
     entry_id,
+    first_day,
+    is_of_session,
     mirror_tag,
     operation_id,
     readable,
+    session_item,
     texts_of,
+    timed,
     turn_item,
     without,
 )
@@ -68,8 +74,8 @@ log = logging.getLogger(__name__)
 READ_AT_ONCE = 50
 """Documents of one page of an export, each of which is a request."""
 
-START_TIMEOUT_S = 25.0
-"""Seconds that `initialize` waits for a server that is started here; the host gives it 30."""
+MAX_SESSIONS = 1000
+"""Sessions whose first day is known; beyond them it is looked up again."""
 
 STILL_STORED = 3.0
 """Seconds after which to ask again for a turn that the server still works on."""
@@ -97,8 +103,15 @@ class HindsightProvider(ConfiguredProvider):
         self._client: Client | None = None
         self._daemon: Daemon | None = None
         self._configured: set[str] = set()
+        # Day of the first turn in a session's own document, by bank and session.
+        self._first_days: dict[tuple[str, str], str] = {}
 
     # -------------------------------------------------------------- setup
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds that the start of a server here may take; one that runs elsewhere is not waited for."""
+        return float(self.options.start_timeout) if embedded(self.options) else 0.0
 
     @property
     def mode(self) -> str:
@@ -122,7 +135,7 @@ class HindsightProvider(ConfiguredProvider):
         labels(options, Session(""))
         if embedded(options):
             self._daemon = self._daemon or daemon_of(options, home)
-            url, unreachable = await self._daemon.ready(START_TIMEOUT_S), self._daemon.start
+            url, unreachable = await self._daemon.ready(options.start_timeout), self._daemon.start
         else:
             url, unreachable = options.api_url or usual_url(options), lambda: None
         self._client = Client(url, options.api_key, options.timeout, unreachable)
@@ -187,11 +200,11 @@ class HindsightProvider(ConfiguredProvider):
         documents, total = await self.client.page(bank, offset, READ_AT_ONCE)
         records = []
         for document in documents:
-            for text in texts_of(await self.client.document(bank, document.id) or ""):
+            for text, at in texts_of(await self.client.document(bank, document.id) or ""):
                 made, changed = (
-                    epoch_time(str(at or "")) for at in (document.created_at, document.updated_at)
+                    epoch_time(str(time or "")) for time in (document.created_at, document.updated_at)
                 )
-                records.append(MemoryRecord(text, document.id, made, changed))
+                records.append(MemoryRecord(text, document.id, at or made, at or changed))
         end = offset + len(documents)
         return MemoryPage(tuple(records), str(end) if documents and end < total else "")
 
@@ -208,6 +221,7 @@ class HindsightProvider(ConfiguredProvider):
                 **labels(self.options, session),
                 "content": text,
                 "context": "a memory of another provider",
+                **timed(utc_time(record.created_at or record.updated_at)),
             }
             await self.client.retain(bank, item, document=document)
 
@@ -232,10 +246,10 @@ class HindsightProvider(ConfiguredProvider):
         return found
 
     async def sync_turn(self, turn: Turn, session: Session) -> None:
-        """Append the turn to its session's document. What both sides said, no tools and no recall."""
-        if self.options.auto_retain and (turn.user.strip() or turn.assistant.strip()):
+        """Append the turn to its session's document of that day. What both sides said, no tools and no recall."""
+        if self.options.auto_retain and turn.said:
             item = {**turn_item(self.options, turn), **labels(self.options, session), "update_mode": "append"}
-            await self._keep(session, item, session.id, turn.id)
+            await self._keep(session, item, await self._document_of(turn, session), turn.id)
 
     async def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror MEMORY.md and USER.md, a document for each entry. Waits for the server: a removal may follow at once."""
@@ -276,17 +290,18 @@ class HindsightProvider(ConfiguredProvider):
                     f"turn {turn_id!r} is still being stored, so it can't be taken back yet",
                     retry_after=STILL_STORED,
                 )
-        text = await self.client.document(bank, document)
-        left = without(text or "", frozenset(switch.rewound_turns))
-        if left == []:
-            await self.client.forget(bank, document)
-        elif left is not None:
-            content = {
-                "content": json.dumps(left, ensure_ascii=False),
-                "context": self.options.retain_context,
-            }
-            item = {**content, **labels(self.options, switch.old), "update_mode": "replace"}
-            await self._keep(switch.old, item, document, switch.id)
+        turns = frozenset(switch.rewound_turns)
+        documents = [document]
+        for other in await self.client.documents(bank, [f"{SESSION_TAG}{document}"]):
+            if other != document and is_of_session(other, document):
+                documents.append(other)
+        for one in documents:
+            left = without(await self.client.document(bank, one) or "", turns)
+            if left == []:
+                await self.client.forget(bank, one)
+            elif left is not None:
+                item = {**session_item(self.options, left), **labels(self.options, switch.old)}
+                await self._keep(switch.old, {**item, "update_mode": "replace"}, one, f"{switch.id}:{one}")
 
     async def forget_user(self, session: Session) -> Erasure:
         """Delete the bank of the user; in a bank that others use too, the documents of the session."""
@@ -408,6 +423,21 @@ class HindsightProvider(ConfiguredProvider):
                 return
         await self.client.retain(bank, item, document=document)
 
+    async def _document_of(self, turn: Turn, session: Session) -> str:
+        """Return the document of a turn: that of its session, or that of the session's later day.
+
+        The server gives all that it learns from a document the time of the newest piece. A document for each day keeps
+        the days of a long conversation apart.
+        """
+        day, bank = local_day(turn.user_at or turn.at), bank_of(self.options, session)
+        key = bank, session.id
+        if key not in self._first_days:
+            if len(self._first_days) >= MAX_SESSIONS:
+                self._first_days.clear()
+            first = first_day(await self.client.document(bank, session.id) or "")
+            self._first_days[key] = first or day
+        return session.id if day in ("", self._first_days[key]) else day_document(session.id, day)
+
     async def _bank(self, session: Session) -> str:
         """Return the session's bank for a write, and create it with the configured mission and dispositions
         if necessary.
@@ -456,7 +486,7 @@ _RETRY = "hermes-memory hindsight operations --retry"
 
 
 def _item(memory: Any) -> RecallItem:
-    said = str(memory.occurred_start or memory.mentioned_at or "")[:10]
+    said = local_day(str(memory.occurred_start or memory.mentioned_at or ""))
     tagged = next((tag for tag in memory.tags or () if tag.startswith(SESSION_TAG)), "")
     session = tagged.removeprefix(SESSION_TAG)
     score = memory.scores.final if memory.scores else None

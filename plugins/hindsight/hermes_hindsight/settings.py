@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from hermes_core import Field, Session
-from hermes_core.kit import ConfigError, Settings, key_of, person_name, profile_name
+from hermes_core.kit import START_TIMEOUT, ConfigError, Settings, key_of, person_name, profile_name
 
 KEY = "HINDSIGHT_API_KEY"
 NAME = "hindsight"
@@ -121,6 +121,7 @@ SETTINGS = (
         env="HINDSIGHT_RETAIN_ASSISTANT_PREFIX",
         help="Before the agent's words.",
     ),
+    START_TIMEOUT,
     _More("timeout", float, 50.0, "Seconds for one call; at most 55.", env="HINDSIGHT_TIMEOUT", minimum=0.1),
     _More("profile", default="hermes", identity=True, help="Profile of hindsight-embed.", when=_LOCAL),
     Field("llm_provider", when=_LOCAL, help="Model provider of the server, as openai or ollama."),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hermes_hindsight.documents import readable
 
-from hermes_core import Delegation, Query, SessionSwitch
+from hermes_core import Delegation, Query, SessionSwitch, Turn
+from hermes_core.contract.values import MemoryRecord
 from hermes_core.errors import BackendRefused, BackendUnavailable
 from plugins.hindsight.tests.conftest import AT, Agent
 from plugins.hindsight.tests.stand_in import HindsightServer
@@ -29,6 +30,56 @@ def test_a_session_is_one_document_that_grows(agent: Agent, server: HindsightSer
         ("assistant", "Assistant: In the loft.", "t2"),
     ]
     assert messages[0]["timestamp"] == "2025-11-22T09:00:00.000Z"
+
+
+MARCH, MAY = 1_772_356_800.0, 1_780_135_200.0  # 1 March and 30 May 2026, at midday in UTC
+
+
+def of_day(number: int, text: str, at: float) -> Turn:
+    return Turn(f"t{number}", number, text, "Noted.", at=at + 60, user_at=at)
+
+
+def test_each_turn_of_a_long_chat_keeps_its_day(agent: Agent, server: HindsightServer) -> None:
+    said = [("The boathouse key hangs behind Ostrander.", MARCH), ("The oars lie in Marrowby.", MAY)]
+    for number, (text, at) in enumerate([*said, ("The paddles lie in Marrowby too.", MAY + 3600)]):
+        agent.run(agent.provider.sync_turn(of_day(number, text, at), agent.session()))
+    for question, day in (
+        ("Where does the boathouse key hang?", "2026-03-01"),
+        ("oars Marrowby", "2026-05-30"),
+    ):
+        found = agent.run(agent.provider.prefetch(Query(question, now=AT), agent.session("s2")))
+        assert found.items[0].when == day
+    assert [*server.texts("hermes")] == ["s1", "s1:2026-05-30"]
+
+
+def test_both_sides_of_a_turn_have_their_own_time(agent: Agent, server: HindsightServer) -> None:
+    agent.run(agent.provider.sync_turn(of_day(1, "The key hangs behind Ostrander.", MARCH), agent.session()))
+    messages = json.loads(server.texts("hermes")["s1"])
+    assert [m["timestamp"] for m in messages] == ["2026-03-01T09:20:00.000Z", "2026-03-01T09:21:00.000Z"]
+
+
+def test_a_turn_of_a_later_day_is_taken_back_and_the_rest_keeps_its_day(
+    agent: Agent, server: HindsightServer
+) -> None:
+    for number, at in enumerate((MARCH, MAY, MAY + 60)):
+        agent.run(agent.provider.sync_turn(of_day(number, f"Remark {number} stands.", at), agent.session()))
+    switch = SessionSwitch("x1", agent.session(), agent.session(), "rewind", rewound_turns=("t2",))
+    agent.run(agent.provider.on_session_switch(switch))
+    texts = server.texts("hermes")
+    assert [m["turn"] for m in json.loads(texts["s1:2026-05-30"]) if m["role"] == "user"] == ["t1"]
+    assert len(json.loads(texts["s1"])) == 2
+    found = agent.run(agent.provider.prefetch(Query("Remark 1 stands", now=AT), agent.session("s2")))
+    assert {item.when for item in found.items if "Remark 1" in item.text} == {"2026-05-30"}
+
+
+def test_memories_move_with_the_times_at_which_they_were_said(agent: Agent, server: HindsightServer) -> None:
+    agent.run(agent.provider.sync_turn(of_day(1, "The key hangs behind Ostrander.", MARCH), agent.session()))
+    page = agent.run(agent.provider.export_memories("", agent.session()))
+    assert [record.created_at for record in page.records] == [MARCH, MARCH + 60]
+    record = MemoryRecord("The oars lie in Marrowby.", created_at=MAY)
+    agent.run(agent.provider.import_memory(record, agent.session()))
+    found = agent.run(agent.provider.prefetch(Query("oars Marrowby", now=AT), agent.session("s2")))
+    assert found.items[0].when == "2026-05-30"
 
 
 def test_a_turn_carries_the_same_tags_and_metadata_each_time(

@@ -24,10 +24,10 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     later_session,
+    local_day,
     query_text,
     recall_within,
     tool,
-    utc_time,
 )
 from hermes_core.recall import count_tokens
 
@@ -207,7 +207,11 @@ class HolographicProvider(ConfiguredProvider):
             if message.get("role") == "user":
                 for sentence, category in statements(message.get("content") or ""):
                     self._facts_of(session).store.add(
-                        sentence, category, source=f"session:{session.id}", conversation=session.id
+                        sentence,
+                        category,
+                        source=f"session:{session.id}",
+                        conversation=session.id,
+                        at=message.get("timestamp") or 0.0,
                     )
 
     def forget_user(self, session: Session) -> Erasure:
@@ -447,6 +451,6 @@ def _answer(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _item(fact: dict[str, Any]) -> RecallItem:
     text = fold_space(fact["content"])
-    day = utc_time(fact["confirmed_at"])[:10]
+    day = local_day(fact["confirmed_at"])
     when = f"said before, on {day}" if "superseded_by" in fact else day
     return RecallItem(text, fact.get("score"), str(fact["fact_id"]), when=when)

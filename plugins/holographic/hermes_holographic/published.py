@@ -7,13 +7,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_core import Field
-from hermes_core.kit import ConfigError, Database, Settings, load_settings
+from hermes_core.kit import ConfigError, Database, Settings, epoch_time, load_settings
 from hermes_core.kit.settings import read_value
 from hermes_holographic.entities import in_parts
 
@@ -103,11 +102,8 @@ def _is_theirs(path: Path) -> bool:
 
 
 def _seconds(text: object, otherwise: float) -> float:
-    """Return the seconds of a time in UTC that SQLite's CURRENT_TIMESTAMP wrote."""
-    try:
-        return datetime.fromisoformat(str(text)).replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return otherwise
+    """Return the seconds of a time: in UTC as SQLite's CURRENT_TIMESTAMP wrote it, or with a zone of its own."""
+    return epoch_time(str(text)) or otherwise
 
 
 def _block(path: Path) -> dict[str, Any]:

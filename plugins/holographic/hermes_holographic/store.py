@@ -83,6 +83,7 @@ class FactStore:
         entities: Sequence[str] = (),
         source: str = "tool",
         conversation: str = "",
+        at: float = 0.0,
     ) -> tuple[int, bool]:
         """Store a fact and return (its id, whether it is new). An equal fact confirms the old one, with the
         new spelling, and the old one keeps its place.
@@ -94,12 +95,15 @@ class FactStore:
             entities: Names that the fact is about, besides those in its text.
             source: Origin of the fact.
             conversation: Id of the conversation to whose end the fact is added; "" for a fact without neighbours.
+            at: Time at which it was said, in epoch seconds; default: now.
         """
-        now, content, tags = self.clock(), storable(content), storable(tags)
+        now, content, tags = at or self.clock(), storable(content), storable(tags)
         with self.db.transaction() as tx:
             known = self.find(content)
             if known is not None:
-                tx.execute("UPDATE facts SET confirmed_at = ? WHERE fact_id = ?", (now, known))
+                tx.execute(
+                    "UPDATE facts SET confirmed_at = max(confirmed_at, ?) WHERE fact_id = ?", (now, known)
+                )
                 # "hunter2" and "Hunter2!" are one fact, and a correction of it must not be lost.
                 if (
                     content

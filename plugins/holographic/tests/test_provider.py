@@ -388,3 +388,11 @@ def test_an_entry_of_a_shared_file_is_forgotten_whoever_removes_it(start: Callab
     assert bob.texts("list") == ["The server stands in Rome"]
     write(home, "w3", "remove", old_text="disks", previous="The server has two disks")
     assert ann.texts("list") == ["The server has two disks"], "she told it herself; it is no entry of a file"
+
+
+def test_a_captured_fact_has_the_time_of_its_message(start: Callable[..., Any]) -> None:
+    agent = start(auto_extract=True)
+    said = Message(role="user", content="I prefer oolong tea in the morning.", timestamp=1_772_356_800.0)
+    agent.provider.on_session_end(Reader([said]), agent.session)
+    (item,) = agent.provider.prefetch(Query("Which tea do I prefer?"), agent.session).items
+    assert item.when == "2026-03-01"

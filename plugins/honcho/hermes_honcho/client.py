@@ -24,7 +24,7 @@ from hermes_core.kit import (
     query_text,
     storable,
 )
-from hermes_core.kit.http import Backend, error_detail, httpx_client, is_absent
+from hermes_core.kit.http import Backend, NothingYet, error_detail, httpx_client, is_absent
 from hermes_honcho.settings import KEY
 
 if TYPE_CHECKING:
@@ -55,23 +55,12 @@ _SPECIAL_TOKEN = re.compile(r"<\|(?=\w+\|>)")
 CONTINUED = "[continued] "
 REWOUND = "rewound"
 MAX_ENSURED = 4096
+NOT_FOUND = "not found"
+"""Words by which Honcho says that a session, a peer or another thing does not exist."""
 _BREAKS = ("\n\n", ". ", " ")
 
 Peers = Mapping[str, tuple[bool, bool]]
 """Peers of a session by name: whether others observe it, and whether it observes others."""
-
-
-class NothingYet:
-    """A block that is left without an error if Honcho names a thing that is missing: nothing was stored there yet.
-
-    It names a session or a peer in several ways. A wrong address answers 404 too, and names nothing.
-    """
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        return error is not None and is_absent(error) and "not found" in str(error).lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +317,7 @@ class Client:
         if not words:
             return []
         found: Sequence[Any] = ()
-        with NothingYet(), self._sdk_errors():
+        with NothingYet(NOT_FOUND), self._sdk_errors():
             peer, most = self._peer(seen_by), min(limit, MAX_PAGE_SIZE)
             pages = peer.sessions(size=MAX_PAGE_SIZE, reverse=True)
             names = [one.id for one in islice(pages, MAX_SEARCHED_SESSIONS)]
@@ -358,7 +347,7 @@ class Client:
         """
         if not session:
             return self.view(observer, observed, query, near=near, most=most, hurry=hurry)
-        with NothingYet():
+        with NothingYet(NOT_FOUND):
             return self._context(session, observer, observed, query, near, most, tokens, hurry)
         return View()
 
@@ -427,7 +416,7 @@ class Client:
         timeout: float | None = None,
     ) -> str:
         """Return the answer of Honcho's reasoning about a peer, "" if it has none."""
-        with NothingYet(), self._sdk_errors():
+        with NothingYet(NOT_FOUND), self._sdk_errors():
             answer = self._peer(observer).chat(
                 _without_special_tokens(_text(question)),
                 target=observed if observed != observer else None,
@@ -440,7 +429,7 @@ class Client:
 
     def card(self, observer: str, observed: str) -> list[str]:
         """Return the card that `observer` has of `observed`."""
-        with NothingYet(), self._sdk_errors():
+        with NothingYet(NOT_FOUND), self._sdk_errors():
             return list(self._peer(observer).get_card(observed if observed != observer else None) or ())
         return []
 
@@ -473,7 +462,7 @@ class Client:
         self, observer: str, observed: str, query: str = "", limit: int = 50, *, session: str = ""
     ) -> list[Entry]:
         """Return conclusions that fit the query, without one the newest."""
-        with NothingYet(), self._sdk_errors():
+        with NothingYet(NOT_FOUND), self._sdk_errors():
             view, words = self._view(observer, observed), _query(query)
             if words:
                 return [_concluded(one) for one in view.query(words, min(limit, MAX_PAGE_SIZE))]

@@ -189,7 +189,7 @@ class HonchoProvider(BackendProvider[Client]):
         self._decide_migration(session)
         if self.options.saveMessages:
             place = self.place(session)
-            said = Line(place.user, turn.user, turn.id, "user", turn.at)
+            said = Line(place.user, turn.user, turn.id, "user", turn.user_at or turn.at)
             answered = Line(place.ai, turn.assistant, turn.id, "assistant", turn.at)
             self._store(turn.id, [said, answered], session)
         self.ledger.end_turn(session.id, turn.id)

@@ -776,3 +776,10 @@ def test_where_no_person_speaks_what_is_known_is_told_all_the_same(agent: Agent)
     assert TORTOISE in cron.ask(QUESTION)
     assert TORTOISE in cron.tool("honcho_context")["result"]
     assert TORTOISE in cron.tool("honcho_search", query="Quillfeather")["result"]
+
+
+def test_both_sides_of_a_turn_have_their_own_time(agent: Agent, server: HonchoServer) -> None:
+    turn = Turn("t1", 1, "I moved to Oslo.", "Noted.", at=1_772_356_860.0, user_at=1_772_356_800.0)
+    agent.provider.sync_turn(turn, agent.session)
+    sent = [m for one in server.requests if one.path.endswith("/messages") for m in one.json["messages"]]
+    assert [one["created_at"][:19] for one in sent] == ["2026-03-01T09:20:00", "2026-03-01T09:21:00"]

@@ -21,6 +21,7 @@ from hermes_core.kit import (
     clip,
     fold_space,
     import_with,
+    local_day,
 )
 from hermes_core.kit.http import MAX_DETAIL_CHARS, error_detail
 from hermes_core.kit.http import Backend as Named
@@ -81,7 +82,7 @@ class Note:
     @property
     def day(self) -> str:
         """The date for people and models."""
-        return (self.said or self.when)[:10]
+        return local_day(self.said or self.when)
 
 
 class Backend(Protocol):

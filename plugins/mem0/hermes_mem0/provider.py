@@ -141,6 +141,8 @@ class Mem0Provider(BackendProvider[Backend]):
             )
         if not self.client.stored(user, key, record.text):
             about = {**_about(key, "import", session), RECORD: pack_record(record)}
+            if said := utc_time(record.created_at or record.updated_at):
+                about[SAID] = said
             self.client.add([{"role": "user", "content": record.text}], user, about, infer=False)
 
     # --------------------------------------------------------------- turn
@@ -184,7 +186,7 @@ class Mem0Provider(BackendProvider[Backend]):
         if not self._infers:
             said = said[:1] if not is_trivial(turn.user) else []
         messages = [{"role": role, "content": _clean(text)} for role, text in said if text.strip()]
-        self._once(messages, turn.id, "turn", session, infer=self._infers, at=turn.at)
+        self._once(messages, turn.id, "turn", session, infer=self._infers, at=turn.user_at or turn.at)
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror MEMORY.md and USER.md, a memory for each entry, word for word."""

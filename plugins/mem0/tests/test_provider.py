@@ -17,7 +17,8 @@ from hermes_mem0 import Mem0Provider
 from hermes_mem0.oss import configuration
 from hermes_mem0.settings import NAME, SETTINGS, user_of
 
-from hermes_core import Delegation, HermesHome, Query, Session, SessionSwitch
+from hermes_core import Delegation, HermesHome, Query, Session, SessionSwitch, Turn
+from hermes_core.contract.values import MemoryRecord
 from hermes_core.errors import BackendUnavailable
 from hermes_core.kit import ConfigError, load_settings
 from plugins.mem0.tests.conftest import Agent, Start
@@ -470,3 +471,12 @@ def test_the_model_of_keyword_search_is_fetched_only_when_it_is_wanted(
     assert agent.recalled(ASKED) == [TORTOISE]
     asked = getattr(sys.modules.pop("fastembed", None), "asked", [])
     assert asked == (["Qdrant/bm25"] if wanted else [])
+
+
+def test_a_turn_and_an_imported_memory_keep_their_days(agent: Agent) -> None:
+    march = 1_772_356_800.0
+    said = Turn("t1", 1, "I moved to Oslo in spring.", "Noted.", at=march + 60, user_at=march)
+    agent.provider.sync_turn(said, agent.session())
+    agent.provider.import_memory(MemoryRecord("The oars lie in Marrowby.", created_at=march), agent.session())
+    found = agent.provider.client.listed(user_of(agent.provider.options, agent.session()), 100)
+    assert {note.day for note in found} == {"2026-03-01"}

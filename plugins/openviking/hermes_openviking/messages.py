@@ -23,15 +23,18 @@ def messages_of(turn: Turn, peer: str) -> list[dict[str, Any]]:
 
     Results of our own tools are left out: they are memory already.
     """
-    at = {"created_at": datetime.fromtimestamp(turn.at, UTC).isoformat()} if turn.at else {}
-    said = {"peer_id": peer, "turn_id": turn.id, **at}
+    said = {"peer_id": peer, "turn_id": turn.id}
     done = [*_tool_parts(turn), *([_part(turn.assistant)] if turn.assistant.strip() else [])]
     messages = []
     if turn.user.strip():
-        messages.append({"role": "user", "parts": [_part(turn.user)], **said})
+        messages.append({"role": "user", "parts": [_part(turn.user)], **said, **_at(turn.user_at or turn.at)})
     if done:
-        messages.append({"role": "assistant", "parts": done, **said})
+        messages.append({"role": "assistant", "parts": done, **said, **_at(turn.at)})
     return messages
+
+
+def _at(seconds: float) -> dict[str, str]:
+    return {"created_at": datetime.fromtimestamp(seconds, UTC).isoformat()} if seconds else {}
 
 
 def _tool_parts(turn: Turn) -> list[dict[str, Any]]:

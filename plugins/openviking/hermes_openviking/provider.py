@@ -56,9 +56,6 @@ MAX_LISTED = 100_000
 READ_AT_ONCE = 100
 """Files of one page of an export, each of which is a request."""
 
-START_TIMEOUT_S = 25.0
-"""Seconds that a server of our own has to come up: it takes 10 to 28, and the host tries again."""
-
 _FOLDERS = {"user": CATEGORIES["preference"], "memory": CATEGORIES["pattern"]}
 """Where entries of USER.md and MEMORY.md go."""
 
@@ -91,6 +88,11 @@ class OpenVikingProvider(Tools):
         except ConfigError as exc:
             return Availability.no(exc.message, exc.remedy)
         return Availability()
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds that the start of a server here may take; one that runs elsewhere is not waited for."""
+        return float(self.options.start_timeout) if self.options.start_server else 0.0
 
     def backup_paths(self) -> Sequence[str]:
         """Return OpenViking's own file, if it is used."""
@@ -267,7 +269,7 @@ class OpenVikingProvider(Tools):
         # Until it answers: a program that ends meanwhile does not wait for it.
         self._own_server.stop_at_exit()
         self._own_server.start()
-        self._own_server.wait_until(client.answers, START_TIMEOUT_S)
+        self._own_server.wait_until(client.answers, options.start_timeout)
 
     def _hits(self, space: Space, text: str, tokens: int) -> list[Hit]:
         options = self.options

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core import Field
-from hermes_core.kit import FILE_FOLDERS, RECALL_MODE, ConfigError, Settings
+from hermes_core.kit import FILE_FOLDERS, RECALL_MODE, START_TIMEOUT, ConfigError, Settings
 
 NAME = "openviking"
 KEY = "OPENVIKING_API_KEY"
@@ -81,6 +81,7 @@ SETTINGS = (
     Field(
         "start_server", bool, False, "Start a server on this machine when none answers; stop it at the end."
     ),
+    START_TIMEOUT,
     Field("server_command", str, "openviking-server", "Program of that server.", when=_LOCAL, advanced=True),
     Field("server_config", str, "", "Its ov.conf; empty: where it looks itself.", when=_LOCAL, advanced=True),
 )

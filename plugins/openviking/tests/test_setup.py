@@ -239,14 +239,17 @@ def test_a_server_that_does_not_come_up_in_time_ends_with_the_program(home: Path
         f"#!{sys.executable}\nimport os, time\nopen({str(home / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n"
     )
     read_settings(
-        home, endpoint=f"http://127.0.0.1:{free_port()}", server_command=str(program), start_server=True
+        home,
+        endpoint=f"http://127.0.0.1:{free_port()}",
+        server_command=str(program),
+        start_server=True,
+        start_timeout=1,
     )
     code = f"""
 from pathlib import Path
 from hermes_core import Session
 from hermes_core.kit import poll
 from hermes_openviking import provider
-provider.START_TIMEOUT_S = 0.5
 try:
     provider.OpenVikingProvider().initialize(Session("s", home={str(home)!r}))
 except provider.BackendUnavailable as exc:

@@ -267,3 +267,9 @@ def test_two_profiles_and_two_people_of_a_gateway_share_nothing(today: Viking, t
                 assert (key in context) == (other <= number), (number, other)
                 said = memory.call_tool(later, "viking_search", {"query": "boathouse key"})
                 assert (key in said) == (other <= number)
+
+
+def test_both_sides_of_a_turn_have_their_own_time() -> None:
+    turn = Turn("t1", 1, "I moved to Oslo.", "Noted.", at=1_772_356_860.0, user_at=1_772_356_800.0)
+    said = messages_of(turn, "peer")
+    assert [one["created_at"][:19] for one in said] == ["2026-03-01T09:20:00", "2026-03-01T09:21:00"]

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, key_of, query_text, storable, utc_time
+from hermes_core.kit import (
+    BackendNotFound,
+    BackendUnavailable,
+    clip,
+    epoch_time,
+    key_of,
+    local_day,
+    query_text,
+    storable,
+    utc_time,
+)
 from hermes_core.kit.http import Api, Backend, Download
 from hermes_retaindb.settings import KEY
 
@@ -55,6 +65,7 @@ class Memory:
     when: str = ""
     score: float = 0.0
     unscored: bool = False
+    at: float = 0.0
 
     @property
     def pending(self) -> bool:
@@ -152,11 +163,13 @@ class Client:
 
     # -------------------------------------------------------------------- write
 
-    def add(self, text: str, who: Scope, kind: str, importance: float, event: str = "") -> str:
+    def add(
+        self, text: str, who: Scope, kind: str, importance: float, event: str = "", at: float = 0.0
+    ) -> str:
         """Have a memory stored; the id of the job, or of the memory where it is stored at once.
 
         Written twice with one `event` (or, without it, with the same content, and nothing forgotten in between) within a
-        day, it is stored once.
+        day, it is stored once. `at` is the time at which it was said, if that is not now.
         """
         body = {
             **self._scope(who),
@@ -167,8 +180,9 @@ class Client:
             "scope_target": "USER",
         }
         headers = {"Idempotency-Key": _key(event or self._era, body)}
+        dated = {"document_date": utc_time(at)} if at else {}
         try:
-            done = self._api.post("/v1/memory", {**body, "write_mode": "async"}, headers=headers)
+            done = self._api.post("/v1/memory", {**body, **dated, "write_mode": "async"}, headers=headers)
         except BackendNotFound:
             del body["scope_target"]  # the older route does not know it
             done = self._api.post("/v1/memories", body, headers=headers)
@@ -178,11 +192,26 @@ class Client:
         )
         return next(filter(None, ids), "")
 
-    def ingest(self, who: Scope, messages: Iterable[tuple[str, str]], at: float, event: str) -> None:
-        """Have memories extracted from messages: (role, text) each, said at `at`. `event` is the same on every try."""
-        stamp = utc_time(at)
+    def ingest(
+        self,
+        who: Scope,
+        messages: Iterable[tuple[str, str]],
+        at: float,
+        event: str,
+        *,
+        user_at: float = 0.0,
+    ) -> None:
+        """Have memories extracted from messages, (role, text) each. `event` is the same on every try.
+
+        They were said at `at`, those of the user at `user_at` if it is given.
+        """
+        times = {"user": utc_time(user_at or at)}
         said = [
-            {"role": role, "content": clip(storable(text), MAX_MESSAGE_CHARS), "timestamp": stamp}
+            {
+                "role": role,
+                "content": clip(storable(text), MAX_MESSAGE_CHARS),
+                "timestamp": times.get(role, utc_time(at)),
+            }
             for role, text in messages
             if storable(text).strip()
         ]
@@ -320,7 +349,7 @@ def _hit(found: Mapping[str, Any]) -> Memory:
     memory = _part(found, "memory") or found
     temporal, parts = _part(memory, "temporal"), _part(found, "scores")
     whens = (temporal.get("event_date"), temporal.get("document_date"), memory.get("created_at"))
-    name = str(memory.get("id") or "")
+    name, when = str(memory.get("id") or ""), str(next(filter(None, whens), ""))
     score = parts.get("vector", found.get("similarity", found.get("score")))
     measured = isinstance(score, int | float) and not name.startswith(PENDING)
     return Memory(
@@ -329,9 +358,10 @@ def _hit(found: Mapping[str, Any]) -> Memory:
         type=str(memory.get("type") or memory.get("memory_type") or ""),
         user=str(memory.get("user_id") or ""),
         session=str(memory.get("session_id") or ""),
-        when=str(next(filter(None, whens), ""))[:10],
+        when=local_day(when),
         score=float(score) if measured else 0.0,
         unscored=bool(parts) or not measured,
+        at=epoch_time(when),
     )
 
 

@@ -117,11 +117,11 @@ class RetainDBProvider(FileTools):
         found = self.client.profile(self.who(session))
         stored = [one for one in found if not one.pending]
         waiting = [one for one in found if one.pending and one.text not in {other.text for other in stored}]
-        records = [MemoryRecord(one.text, one.id, kind=one.type) for one in [*stored, *waiting]]
+        records = [MemoryRecord(one.text, one.id, one.at, kind=one.type) for one in [*stored, *waiting]]
         return page_of(records, cursor)
 
     def import_memory(self, record: MemoryRecord, session: Session) -> None:
-        """Have a memory stored as it is, once: the server does so within seconds. It keeps text and type."""
+        """Have a memory stored as it is, once: the server does so within seconds. It keeps text, type and time."""
         text = record.text.strip()
         if not text or len(text) > MAX_MEMORY_CHARS:
             raise BackendRefused(
@@ -131,7 +131,8 @@ class RetainDBProvider(FileTools):
         if any(one.text == text for one in self.client.search(text, who, MAX_HITS)):
             return
         kind = record.kind if record.kind in get_args(MemoryType) else "factual"
-        self.client.add(text, who, kind, 0.7, f"import {record.key}")
+        at = record.created_at or record.updated_at
+        self.client.add(text, who, kind, 0.7, f"import {record.key}", at)
 
     # --------------------------------------------------------------------- turn
 
@@ -157,7 +158,7 @@ class RetainDBProvider(FileTools):
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Have memories extracted from the turn."""
         said = (("user", turn.user), ("assistant", turn.assistant))
-        self.client.ingest(self.who(session), said, turn.at, turn.id)
+        self.client.ingest(self.who(session), said, turn.at, turn.id, user_at=turn.user_at)
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Have memories extracted from what a subagent did."""

@@ -15,6 +15,7 @@ from hermes_retaindb.settings import SETTINGS, project_of
 
 from hermes_core import Delegation, HermesHome, MemoryWrite, Query, Session, ToolCall, Turn, open_memory
 from hermes_core.cli import main
+from hermes_core.contract.values import MemoryRecord
 from hermes_core.kit import BackendAuthError, BackendUnavailable, load_settings
 from plugins.retaindb.tests.conftest import Agent
 from plugins.retaindb.tests.stand_in import KEY, RetainDB
@@ -551,3 +552,17 @@ def test_turns_of_an_outage_arrive_in_order_when_the_server_is_back(agent: Agent
             assert not memory.flush(0.2)
         assert memory.flush(20)
     assert agent.server.said == said
+
+
+def test_both_sides_of_a_turn_have_their_own_time(agent: Agent, server: RetainDB) -> None:
+    turn = Turn("t1", 1, "I moved to Oslo.", "Noted.", at=1_772_356_860.0, user_at=1_772_356_800.0)
+    agent.provider.sync_turn(turn, agent.session())
+    (sent,) = [one.json["messages"] for one in server.requests if "ingest" in one.path]
+    assert [one["timestamp"][:19] for one in sent] == ["2026-03-01T09:20:00", "2026-03-01T09:21:00"]
+
+
+def test_an_imported_memory_keeps_its_time(agent: Agent, server: RetainDB) -> None:
+    record = MemoryRecord("The oars lie in Marrowby.", created_at=1_772_356_800.0)
+    agent.provider.import_memory(record, agent.session())
+    (sent,) = [one.json for one in server.requests if one.path == "/v1/memory"]
+    assert sent["document_date"] == "2026-03-01T09:20:00.000Z"

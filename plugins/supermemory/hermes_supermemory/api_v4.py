@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from hermes_core.kit import BackendNotFound
+from hermes_core.kit import BackendNotFound, local_day
 from hermes_core.kit.http import Api, Backend
 from hermes_supermemory.settings import KEY
 from hermes_supermemory.values import Document, Hit
@@ -146,7 +146,7 @@ def _hit_of(row: Any) -> Hit:
         id=str(known.get("id") or ""),
         text=str(known.get("memory") or known.get("chunk") or ""),
         score=float(score) if isinstance(score, int | float) else 0.0,
-        when=str(labels.get("date") or known.get("updatedAt") or "")[:10],
+        when=local_day(str(labels.get("date") or known.get("updatedAt") or "")),
         session=str(labels.get("session_id") or ""),
     )
 

@@ -13,7 +13,7 @@ from supermemory.core.api_error import ApiError
 from supermemory.core.parse_error import ParsingError
 
 from hermes_core.errors import ProviderError
-from hermes_core.kit import BackendNotFound, BackendUnavailable, clip
+from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, local_day
 from hermes_core.kit.http import Backend, error_detail, httpx_client
 from hermes_supermemory.settings import KEY
 from hermes_supermemory.values import Document, Hit
@@ -181,7 +181,7 @@ def _hit_of(row: Any) -> Hit:
         id=_field(row, "id"),
         text=_field(row, "memory") or _field(row, "chunk"),
         score=float(score) if isinstance(score, int | float) else 0.0,
-        when=str(labels.get("date") or _field(getattr(row, "system", None), "updated_at"))[:10],
+        when=local_day(str(labels.get("date") or _field(getattr(row, "system", None), "updated_at"))),
         session=str(labels.get("session_id") or ""),
     )
 

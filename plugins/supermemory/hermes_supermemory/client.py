@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import date, timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +13,9 @@ from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable,
 from hermes_core.kit.http import base_url
 from hermes_supermemory.settings import HOSTED
 from hermes_supermemory.values import Document, Hit
+
+MAX_DAYS_BACK = 400
+"""Days of a session among which a turn that is taken back is looked for."""
 
 MAX_QUERY_CHARS = 2_000
 MAX_CONTEXT_CHARS = 1_500
@@ -58,6 +62,8 @@ class Client:
         self.remembers = 1_000
         """Sessions whose last answer is known; beyond them a look-up is made again."""
         self._answered: dict[str, str] = {}
+        # Day of the first part, by document of a session.
+        self._days: dict[str, str] = {}
 
     def close(self) -> None:
         """Close the connections."""
@@ -111,40 +117,66 @@ class Client:
     def append(
         self, ns: str, doc: str, part: str, text: str, metadata: Mapping[str, Any], context: str, date: str
     ) -> None:
-        """Add a part to the document of a session, once: what may be there already is looked up before."""
+        """Add a part to the document of a session, once: what may be there already is looked up before.
+
+        All that is learned from a document has its date, which the last part decides. So what is said on another day than
+        the first part goes into a document of that day.
+        """
         if self._answered.get(doc) == part:
             return
-        if doc not in self._answered and _holds(self.document(ns, doc), part):
+        known, looked = None, doc not in self._days
+        if looked:
+            known = self.document(ns, doc)
+            self._days[doc] = str(known.metadata.get("date") or "") if known is not None else date
+        if date and self._days[doc] not in ("", date):
+            doc, looked = _day_document(doc, date), False
+        if self._answered.get(doc) == part:
+            return
+        if doc not in self._answered and _holds(known if looked else self.document(ns, doc), part):
             self._answered[doc] = part
             return
         # From here until the answer is there, nobody knows whether the server took it.
         self._answered.pop(doc, None)
         if len(self._answered) >= self.remembers:
             self._answered.clear()
+            self._days.clear()
         self._add(ns, doc, _framed(part, text), {**metadata, "part": part}, context, date)
         self._answered[doc] = part
 
-    def take_back(self, ns: str, doc: str, parts: set[str]) -> None:
-        """Take parts out of a document; what was learned from them goes with them."""
-        known = self.document(ns, doc)
-        if known is None:
-            return
-        rest = known.content
+    def take_back(self, ns: str, doc: str, parts: set[str], today: str = "") -> None:
+        """Take parts out of the documents of a session; what was learned from them goes with them.
+
+        The newest day is looked at first, since what is taken back was said a moment ago as a rule.
+        """
+        known, left = self.document(ns, doc), set(parts)
+        first = str(known.metadata.get("date") or "") if known is not None else ""
+        for day in _days_back(today, first):
+            later = _day_document(doc, day)
+            if left and (found := self.document(ns, later)) is not None:
+                left -= self._take_out(ns, later, found, left, must=False)
+        if known is not None and left:
+            self._take_out(ns, doc, known, left, must=True)
+
+    def _take_out(self, ns: str, doc: str, known: Document, parts: set[str], *, must: bool) -> set[str]:
+        """Take parts out of one document and return those that it held. If it `must` hold them, wait for its text."""
+        rest, found = known.content, set()
         for part in parts:
             rest, held = re.subn(_FRAME.format(part=re.escape(part)), "", rest, flags=re.DOTALL)
+            found |= {part} if held else set()
             if not held and not known.is_read:
                 raise BackendUnavailable(
                     f"the document {doc!r} is still being read", retry_after=STILL_READING
                 )
-        if not known.content:
+        if not known.content and must:
             raise BackendRefused(
                 f"Supermemory shows no text of {doc!r}, so no turn can be taken out of it",
                 f"hermes-memory supermemory forget {doc} deletes all of that session",
             )
-        if not rest.strip():
+        if known.content and not rest.strip():
             self._speaks.delete(ns, doc)
         elif rest != known.content:
             self._speaks.rewrite(ns, known.id, rest)
+        return found
 
     def forget(self, ns: str, memory: str) -> bool:
         """Forget one memory; False when there is none of this id."""
@@ -195,6 +227,22 @@ def parts_of(text: str) -> list[str]:
     """Return what a document holds: each part of a session's document without its marks, or the whole of another one."""
     parts = [match[2] for match in _PART.finditer(text)]
     return [part.strip() for part in parts or [text] if part.strip()]
+
+
+def _day_document(doc: str, day: str) -> str:
+    """Return the document of a later day of a session."""
+    return f"{doc}-{day}"
+
+
+def _days_back(today: str, first: str) -> Iterator[str]:
+    """Yield the days from today back to the day after the first, at most `MAX_DAYS_BACK`."""
+    if today and first:
+        day, end = date.fromisoformat(today), date.fromisoformat(first)
+        for _ in range(MAX_DAYS_BACK):
+            if day <= end:
+                return
+            yield day.isoformat()
+            day -= timedelta(days=1)
 
 
 def _framed(part: str, text: str) -> str:

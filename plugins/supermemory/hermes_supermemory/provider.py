@@ -31,11 +31,11 @@ from hermes_core.kit import (
     is_trivial,
     key_of,
     later_session,
+    local_day,
     pack_record,
     poll,
     storable,
     unpack_record,
-    utc_time,
 )
 from hermes_core.recall import count_tokens
 from hermes_supermemory.client import MAX_MESSAGE_CHARS, Client, parts_of
@@ -152,7 +152,7 @@ class SupermemoryProvider(Tools):
             )
         ns = container_of(self.options, session)
         metadata = {"type": "imported", "sm_source": "hermes", RECORD: pack_record(record)}
-        date = utc_time(record.created_at)[:10]
+        date = local_day(record.created_at or record.updated_at)
         self.client.store(ns, _imported(ns, text), text, metadata, guidance(self.options), date)
 
     # --------------------------------------------------------------------- turn
@@ -189,7 +189,7 @@ class SupermemoryProvider(Tools):
         """Add the turn to the document of its session."""
         small = is_trivial(turn.user) and len(turn.assistant) <= SHORT_ANSWER
         if self.options.auto_capture and not (small and self.options.capture_mode == "all"):
-            self._append(_part(turn.id), _said(turn), turn.at, session)
+            self._append(_part(turn.id), _said(turn), turn.user_at or turn.at, session)
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Add what a subagent did to the document of the session."""
@@ -219,7 +219,7 @@ class SupermemoryProvider(Tools):
         if switch.rewound_turns:
             ns = container_of(self.options, switch.old)
             parts = {_part(turn) for turn in switch.rewound_turns}
-            self.client.take_back(ns, _conversation(ns, switch.old), parts)
+            self.client.take_back(ns, _conversation(ns, switch.old), parts, local_day(time.time()))
 
     def forget_user(self, session: Session) -> Erasure:
         """Delete the user's containers: documents, memories and profile."""
@@ -257,7 +257,7 @@ class SupermemoryProvider(Tools):
             "session_id": clip(storable(session.id), 255),
         }
         self.client.append(
-            ns, _conversation(ns, session), part, text, metadata, guidance(self.options), utc_time(at)[:10]
+            ns, _conversation(ns, session), part, text, metadata, guidance(self.options), local_day(at)
         )
 
     def _forget_entry(self, ns: str, write: MemoryWrite) -> None:

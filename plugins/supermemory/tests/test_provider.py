@@ -416,3 +416,31 @@ def test_turns_of_an_outage_arrive_in_order_when_the_server_is_back(agent: Agent
             assert not memory.flush(0.2)
         assert memory.flush(20)
     assert agent.server.said == said
+
+
+def test_each_turn_of_a_long_chat_keeps_its_day(agent: Agent) -> None:
+    session = agent.session()
+    for number, (text, at) in enumerate(LONG_CHAT):
+        agent.provider.sync_turn(Turn(f"t{number}", number, text, "Noted.", at=at + 60, user_at=at), session)
+    days = {doc.metadata["date"]: doc.content for doc in agent.server.documents.values()}
+    assert [*days] == ["2026-03-01", "2026-05-30"]
+    assert "tortoise" in days["2026-03-01"]
+    assert "oars" not in days["2026-03-01"]
+
+
+def test_a_turn_of_a_later_day_is_taken_back(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = agent.session()
+    monkeypatch.setattr("hermes_supermemory.provider.time.time", lambda: LONG_CHAT[-1][1] + 86_400)
+    for number, (text, at) in enumerate(LONG_CHAT):
+        agent.provider.sync_turn(Turn(f"t{number}", number, text, "Noted.", at=at + 60, user_at=at), session)
+    switch = SessionSwitch("x1", session, session, "rewind", rewound_turns=("t1",))
+    agent.provider.on_session_switch(switch)
+    said = "".join(doc.content for doc in agent.server.documents.values())
+    assert ("tortoise" in said, "oars" in said, "paddles" in said) == (True, False, True)
+
+
+LONG_CHAT = (
+    ("The tortoise is called Quillfeather.", 1_772_356_800.0),
+    ("The oars lie in Marrowby.", 1_780_135_200.0),
+    ("The paddles lie in Marrowby too.", 1_780_138_800.0),
+)

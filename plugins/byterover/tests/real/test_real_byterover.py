@@ -20,12 +20,13 @@ from typing import Any, TypeVar
 import pytest
 from hermes_byterover import ByteRoverProvider
 
-from hermes_core import MemoryWrite, Query, Session, SessionSwitch, ToolCall, Turn, open_memory
+from hermes_core import HermesHome, MemoryWrite, Query, Session, SessionSwitch, ToolCall, Turn, open_memory
 from hermes_core.contract.values import Check
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
 from hermes_memory_testing import StandIn
 from hermes_memory_testing.model_server import ModelServer, Reply
 from tests.forgetting_cells import ROWS, exported, hold
+from tests.fresh import fresh_faults
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -229,6 +230,17 @@ def place(_place: Place, world: World) -> Place:
     """One home for all, because a daemon takes seconds to start; a model that keeps what it is given."""
     world.well()
     return _place
+
+
+def test_an_empty_tree_is_healthy(settings: dict[str, Any], world: World, hermes_home: HermesHome) -> None:
+    world.well()
+    hermes_home.path.mkdir()
+    hermes_home.provider_json("byterover").write_text(json.dumps(settings))
+    try:
+        tools = {"brv_query": {"query": "What is the tortoise called?"}, "brv_status": {}}
+        assert fresh_faults(hermes_home, "byterover", tools) == []
+    finally:
+        stop_daemon(hermes_home.path)
 
 
 def test_its_own_check_passes(place: Place) -> None:

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from hermes_core.manager.prefetch import RecallPart
 from plugins.hindsight.tests.real import server as real
 from plugins.hindsight.tests.real.openai_stand_in import Model
 from tests.forgetting_cells import ROWS, exported, hold, recalled
+from tests.fresh import fresh_faults
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
@@ -182,6 +184,31 @@ def host(machine: Machine, tmp_path: Path, request: pytest.FixtureRequest) -> It
     yield make
     for one in made:
         one.close()
+
+
+def test_an_empty_server_is_healthy(machine: Machine, hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir()
+    settings = {"mode": "local_external", "api_url": machine.api.url}
+    hermes_home.provider_json("hindsight").write_text(json.dumps(settings))
+    tools = {"hindsight_recall": {"query": "tortoise"}, "hindsight_reflect": {"query": "What do I like?"}}
+    assert fresh_faults(hermes_home, "hindsight", tools) == []
+
+
+def test_each_turn_of_a_long_chat_keeps_its_day(host: Callable[..., Host]) -> None:
+    one = host()
+    said = {"2026-03-01": "My tortoise is called Quillfeather.", "2026-05-30": "The oars lie in Marrowby."}
+    for number, (day, text) in enumerate(said.items()):
+        at = datetime.fromisoformat(f"{day}T12:00:00+00:00").timestamp()
+        turn = Turn(f"t{number}", number, text, "Noted.", at=at + 60, user_at=at)
+        one.manager.sync_all(turn, one.session)
+    one.delivered()
+    for day, marker, question in (
+        ("2026-03-01", "Quillfeather", "What is my tortoise called?"),
+        ("2026-05-30", "Marrowby", "Where do the oars lie?"),
+    ):
+        one.learns(question, marker)
+        found = [item for item in one.part(question).recall.items if marker in item.text]
+        assert {item.when for item in found} == {day}, found
 
 
 def test_a_turn_becomes_a_fact_and_an_observation_and_is_recalled(host: Callable[..., Host]) -> None:

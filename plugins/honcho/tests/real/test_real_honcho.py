@@ -24,11 +24,12 @@ import pytest
 from hermes_honcho import HonchoProvider
 from hermes_honcho.client import Client, Line
 
-from hermes_core import HermesHome, MemoryWrite, Session, SessionSwitch, open_memory
+from hermes_core import HermesHome, MemoryWrite, Session, SessionSwitch, Turn, open_memory
 from hermes_core.kit import BackendNotFound, poll
 from plugins.honcho.tests.conftest import Agent
 from plugins.honcho.tests.real import server as real
 from tests.forgetting_cells import ROWS, exported, hold
+from tests.fresh import fresh_faults
 
 URL = os.environ.get("HONCHO_BASE_URL", "")
 SOURCE = os.environ.get("HONCHO_SOURCE", "")
@@ -146,6 +147,29 @@ def observation(agent: Agent, *peers: str) -> list[tuple[bool | None, bool | Non
     session = agent.provider.client._session("s1")
     found = [session.get_peer_configuration(peer) for peer in peers]
     return [(one.observe_me, one.observe_others) for one in found]
+
+
+# ---------------------------------------------------------------------------- empty
+
+
+@pytest.mark.parametrize("user_id", ["", "ann"])
+def test_an_empty_server_is_healthy(place: HermesHome, user_id: str) -> None:
+    tools = {
+        "honcho_profile": {},
+        "honcho_search": {"query": "tortoise"},
+        "honcho_context": {},
+        "honcho_reasoning": {"query": QUESTION},
+        "honcho_conclude": {"list": True},
+    }
+    assert fresh_faults(place, "honcho", tools, user_id=user_id) == []
+
+
+def test_both_sides_of_a_turn_have_their_own_time(start: Start) -> None:
+    agent, asked = start(), 1_772_356_800.0
+    turn = Turn("t1", 1, TORTOISE, "Noted.", at=asked + 60, user_at=asked)
+    agent.provider.sync_turn(turn, agent.session)
+    stored = agent.provider.client._session("s1").messages(size=100)
+    assert [message.created_at.timestamp() for message in stored] == [asked, asked + 60]
 
 
 # ---------------------------------------------------------------------------- calls

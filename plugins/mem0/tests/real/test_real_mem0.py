@@ -178,7 +178,18 @@ def assert_sound(seen: dict[str, Any]) -> None:
     assert seen["after"] == seen["changed"]
 
 
-def test_a_strangers_walk_without_key_and_network(hermes: Command, home: Path) -> None:
+FIRST_TURN = """
+import sys
+from hermes_core import open_memory
+with open_memory(sys.argv[1]) as memory:
+    chat = memory.conversation()
+    memory.manager.initialize_all(chat.session, wait=120.0)
+    turn = chat.turn("How do I get into the shed by the water?")
+    print(turn.problems, turn.call_tool("mem0_search", {"query": "the shed"}).ok)
+"""
+
+
+def test_a_strangers_walk_without_key_and_network(hermes: Command, python: Path, home: Path) -> None:
     first = hermes("memory", "setup", "mem0", "--set", "mode=oss", "--yes")
     assert "ok  self-test of mem0: write and recall: oss" in first.stdout
     once = (home / "mem0.json").read_text(), (home / "config.yaml").read_text()
@@ -186,6 +197,14 @@ def test_a_strangers_walk_without_key_and_network(hermes: Command, home: Path) -
     assert ((home / "mem0.json").read_text(), (home / "config.yaml").read_text()) == once
     assert "active" in hermes("memory", "status").stdout
     assert "All that is configured works." in hermes("doctor").stdout
+    seen = subprocess.run(
+        [str(python), "-c", FIRST_TURN, str(home)],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert seen.stdout.splitlines()[-1:] == ["[] True"], seen.stdout + seen.stderr
     hermes("memory", "add", SAID[1])
     hermes("config", "set", "memory.memory_enabled", "false")  # what the prompt says is not given once more
     recalled = hermes("recall", "How do I get into the shed by the water?")

@@ -23,10 +23,11 @@ import httpx
 import pytest
 from hermes_openviking import OpenVikingProvider
 
-from hermes_core import Memory, Session, Turn, open_memory
+from hermes_core import HermesHome, Memory, Session, Turn, open_memory
 from hermes_core.kit.process import Service, child_environment
 from plugins.openviking.tests.real.model import DIMENSION, Model
 from tests.forgetting_cells import ROWS, exported, hold
+from tests.fresh import fresh_faults
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -245,6 +246,17 @@ def timed(report: Report, what: str, work: Callable[[], Any]) -> Any:
     result = work()
     report.took(what, time.monotonic() - began)
     return result
+
+
+@pytest.mark.parametrize(("version", "mode"), [("0.5.2", "api_key"), ("0.4.9", "dev")])
+def test_an_empty_server_is_healthy(
+    serve: Callable[..., Real], tmp_path: Path, version: str, mode: str
+) -> None:
+    server = serve(version, mode)
+    key = server.user_key("acme", "alice") if mode == "api_key" else ""
+    home = HermesHome(make_home(tmp_path / "home", server, key))
+    tools = {"viking_search": {"query": "tortoise"}, "viking_browse": {"action": "list"}}
+    assert fresh_faults(home, "openviking", tools) == []
 
 
 @pytest.mark.parametrize(("version", "mode"), [("0.5.2", "api_key"), ("0.4.9", "dev"), ("0.5.2", "trusted")])

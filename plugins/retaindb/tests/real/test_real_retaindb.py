@@ -24,6 +24,7 @@ from hermes_core import HermesHome, Memory, Session, open_memory
 from hermes_core.actions.people import forget_person
 from hermes_core.health.doctor import try_turn
 from tests.forgetting_cells import OWNER, ROWS, USER, exported, hold
+from tests.fresh import fresh_faults
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -95,6 +96,15 @@ def recalled(memory: Memory, question: str, session: Session) -> str:
     recall = memory.begin_turn(session, question).recall
     assert [part.state for part in recall.parts] == ["active"]
     return "\n".join(part.recall.render() for part in recall.parts)
+
+
+def test_an_empty_server_is_healthy(home: HermesHome) -> None:
+    tools = {
+        "retaindb_profile": {},
+        "retaindb_search": {"query": "tortoise"},
+        "retaindb_context": {"query": "tortoise"},
+    }
+    assert fresh_faults(home, "retaindb", tools) == []
 
 
 def test_what_one_session_says_is_recalled_in_another(opened: Memory) -> None:
