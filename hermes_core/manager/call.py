@@ -30,11 +30,13 @@ from hermes_core.errors import (
     ProviderInvalid,
 )
 from hermes_core.kit.causes import foreign_remedy
+from hermes_core.loader.guard import fault_place
 
 Value = TypeVar("Value")
 Status = Literal["ok", "late", "failed", "open", "skipped"]
 
 MAX_ERROR_CHARS = 500
+FAULT_REMEDY = "report it to the provider's author, or correct that line"
 MAX_REMEDY_CHARS = 300
 # Characters of an error message that are redacted; the rest of a longer message is dropped unread.
 MAX_REDACTED_CHARS = 20_000
@@ -162,7 +164,8 @@ def guarded_call(
         counts=not observer and _counts(hook, error),
         trace=_trace(error, redact),
         retry_after=error.retry_after if isinstance(error, BackendUnavailable) and not observer else None,
-        remedy=_remedy_of(error, redact) or str(redact(attempt(foreign_remedy, error)[0] or "")),
+        remedy=_remedy_of(error, redact)
+        or (FAULT_REMEDY if fault_place(error) else str(redact(attempt(foreign_remedy, error)[0] or ""))),
     )
 
 
@@ -189,7 +192,7 @@ def _counts(hook: str, error: BaseException) -> bool:
     """
     if isinstance(error, BackendNotFound):
         return hook in POLICIES and POLICIES[hook].durable
-    return not isinstance(error, BackendRefused | ProviderInvalid)
+    return not (isinstance(error, BackendRefused | ProviderInvalid) or fault_place(error))
 
 
 def describe(error: BaseException, redact: Callable[[Any], Any]) -> str:
@@ -208,6 +211,8 @@ def describe(error: BaseException, redact: Callable[[Any], Any]) -> str:
     line = " ".join((text or "").split())
     if not isinstance(error, HermesError) or not line:
         line = f"{type(error).__name__}: {line}".rstrip(": ")
+    if place := fault_place(error):
+        line = f"a fault in its code, {place}: {line}"
     # Redacted before it is cut short: half a key does not look like a key.
     line = str(redact(line[:MAX_REDACTED_CHARS]))
     if not remedy:

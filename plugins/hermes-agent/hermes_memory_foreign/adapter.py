@@ -74,6 +74,9 @@ from hermes_memory_foreign.turn_authors import turn_author
 
 logger = logging.getLogger(__name__)
 
+# A fault in the provider is not told as one of this file.
+__tracebackhide__ = True
+
 _ALWAYS = frozenset({"is_available", "initialize", "get_tool_schemas", "shutdown"})
 _NEVER = frozenset({"check", "register_cli"})
 _SWITCH_REASONS: dict[str, str] = {"new": "new_session", "reset": "new_session"}
