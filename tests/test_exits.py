@@ -255,6 +255,7 @@ def test_an_expected_failure_is_one_line_without_the_secret(
     def fail(*_arguments: object) -> None:
         raise SkillError(ANSWER, ANSWER)
 
+    hermes_home.path.mkdir()
     monkeypatch.setattr(SkillStore, "skills", fail)
     result = CliRunner().invoke(main, ["skills", "list"])
     assert result.exit_code == 1

@@ -6,10 +6,10 @@ import sys
 NAME = {{ cookiecutter.name | string | tojson }}
 
 BUNDLED = "holographic honcho mem0 byterover openviking hindsight retaindb supermemory"
-COMMANDS = "backup chat claw completion config costs demo doctor export extensions forget identity import install-alias keys logs mcp memory migrate outbox plugins providers recall restore review sessions setup skills storage turns ui verify"
+COMMANDS = "backup chat claw completion config costs demo doctor eval export extensions forget identity import install-alias keys logs mcp memory migrate outbox plugins providers recall restore review sessions setup skills storage turns ui verify"
 YAML = "false no null off on true yes"
 DEVICES = "aux con nul prn"
-EXTENSIONS = "archive importers openclaw postgresql semantic telemetry testing"
+EXTENSIONS = "archive eval importers openclaw postgresql semantic telemetry testing"
 PACKAGES = "agent cli constants core logging state time"
 TAKEN = {
     "builtin": "the name of the built-in memory",

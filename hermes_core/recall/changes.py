@@ -172,12 +172,14 @@ def contradicts(standing: str, new: str) -> bool:
 def _differs(standing: str, new: str) -> bool:
     """Return True if two sentences are the same but for a value of which there is only one at a time."""
     one, other = _read(standing).tokens, _read(new).tokens
-    kind = _restates(one, other)
+    kind = _restates(one, other) if one and other else ""
+    if not kind:
+        return False
     if kind != "word":
         at = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a.key != b.key), 0)
         # Of a name, there may be several: "speaks German". Of what one is, or where, there is one.
-        single = _ONE_AT_A_TIME.fullmatch(one[at - 1].key) or ":" in standing
-        return kind == "definite" or (kind == "value" and bool(one[at].kind == "number" or single))
+        single = (at and _ONE_AT_A_TIME.fullmatch(one[at - 1].key)) or ":" in standing
+        return kind == "definite" or one[at].kind == "number" or bool(single)
     return bool(_PREFERENCE.search(standing)) or any(map(_is_owned, _TOKEN.findall(standing)))
 
 

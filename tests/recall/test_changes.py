@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hermes_core.recall.changes import Statement, changes, find_outdated
+from hermes_core.recall.changes import Statement, changes, contradicts, find_outdated
 
 CHANGED = [
     ("My passport is in the blue drawer.", "My passport is in the safe now."),
@@ -34,6 +36,12 @@ UNCHANGED = [
     ("Mein Bruder heißt Uwe.", "Mein Vater heißt Karl."),
     ("我妹妹住在成都。", "我哥哥住在北京。"),
 ]
+
+
+@given(st.text("ab1 .:!?-§\n'漢,;", max_size=40), st.text("ab1 .:!?-§\n'漢,;", max_size=40))
+def test_no_text_raises(standing: str, new: str) -> None:
+    assert contradicts(standing, new) in (True, False)
+    assert not contradicts("---", new)
 
 
 @pytest.mark.parametrize(("older", "newer"), CHANGED)
