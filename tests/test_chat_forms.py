@@ -7,11 +7,13 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionMessage
 
 from hermes_core import HermesHome, open_memory, open_memory_async
 from hermes_core.errors import SessionError
-from hermes_core.sessions.chat_forms import chat_messages, in_form
+from hermes_core.sessions.chat_forms import PARTS, chat_messages, in_form
 
 NOTE = {"action": "add", "target": "user", "content": "Lives in Oslo."}
 CALL = {"id": "c1", "type": "function", "function": {"name": "memory", "arguments": json.dumps(NOTE)}}
@@ -185,6 +187,43 @@ def test_the_three_doors_refuse_the_same_values_with_the_same_error(
         assert len(refusals) == 1
         assert chat.history() == []
         turn.finish("Hello")
+
+
+KEYS = st.sampled_from(
+    [
+        "role",
+        "content",
+        "type",
+        "text",
+        "tool_calls",
+        "function",
+        "custom",
+        "arguments",
+        "choices",
+        "message",
+        "output",
+        *PARTS,
+    ]
+)
+NAMES = st.sampled_from(["user", "assistant", "tool", "model", "ai", "message", *PARTS])
+VALUES = st.recursive(
+    st.none() | st.integers() | NAMES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_a_value_of_any_shape_is_messages_or_refused(value: Any) -> None:
+    try:
+        messages = chat_messages(value, "user")
+    except SessionError:
+        return
+    in_form(messages, "openai")
+    in_form(messages, "anthropic")
+    for call in (call for message in messages for call in message.get("tool_calls", ())):
+        assert {*call} == {"id", "type", "function"}
+        assert {*call["function"]} == {"name", "arguments"}
 
 
 def test_a_turn_does_not_begin_with_what_no_person_says(hermes_home: HermesHome) -> None:

@@ -99,7 +99,8 @@ def chat_messages(value: object, role: str) -> list[dict[str, Any]]:
         return [{"role": role, "content": value}]
     if isinstance(value, Mapping):
         if isinstance(choices := value.get("choices"), Sequence) and choices:
-            return chat_messages(_plain(choices[0]).get("message"), role)
+            first = _plain(choices[0])
+            return chat_messages(first.get("message") if isinstance(first, Mapping) else None, role)
         if (
             isinstance(output := value.get("output"), Sequence)
             and not isinstance(output, str)
@@ -169,7 +170,14 @@ def _refusal(value: object) -> SessionError:
 
 
 def _is_message(value: object) -> bool:
-    return isinstance(value, Mapping) and (bool(value.get("role")) or value.get("type") in (*_ITEMS, *_ROLES))
+    return isinstance(value, Mapping) and bool(
+        value.get("role") or _text_at(value, "type") in (*_ITEMS, *_ROLES)
+    )
+
+
+def _text_at(value: Mapping[str, Any], key: str) -> str:
+    text = value.get(key)
+    return text if isinstance(text, str) else ""
 
 
 def _kind_of(part: Mapping[str, Any]) -> tuple[str, Any]:
@@ -186,20 +194,22 @@ def _of_message(value: Any) -> list[dict[str, Any]]:
     """Return a message or an item of any form as messages in the OpenAI chat form."""
     if not isinstance(value, Mapping):
         raise _refusal(value)
-    role = value.get("role") or ("" if value.get("type") not in _ROLES else value["type"])
-    if not role and value.get("type") in (*_ITEMS, "reasoning"):
+    role, kind = _text_at(value, "role"), _text_at(value, "type")
+    role = role or (kind if kind in _ROLES else "")
+    if not role and kind in (*_ITEMS, "reasoning"):
         return _of_parts({"role": "assistant"}, [value])
     if not role:
         raise _refusal(value)
     message = {**value, "role": _ROLES.get(role, role)}
     if "parts" in message and "content" not in message:  # Gemini
         message["content"] = message.pop("parts")
-    if message.get("type") in ("message", *_ROLES):
+    if kind in ("message", *_ROLES):
         message.pop("type")
-    if isinstance(calls := message.get("tool_calls"), list | tuple):
+    calls = message.pop("tool_calls", None) or ()
+    if not isinstance(calls, list | tuple):
+        raise _refusal(calls)
+    if calls:
         message["tool_calls"] = [_call(_plain(call)) for call in calls]
-        if not calls:
-            del message["tool_calls"]
     content = message.get("content")
     if isinstance(content, Mapping):
         content = [content]
@@ -286,14 +296,15 @@ def _thought_text(part: Mapping[str, Any]) -> str:
     return "\n".join(str(entry.get("text", "")) for entry in inner if isinstance(entry, Mapping))
 
 
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+def _call(call: Any) -> dict[str, Any]:
     """Return the call of a tool in the OpenAI chat form."""
-    if "function" in call:
-        return dict(call)
-    given: Any = next((call[key] for key in ("arguments", "input", "args") if key in call), {})
+    if not isinstance(call, Mapping):
+        raise _refusal(call)
+    inner = next((call[key] for key in ("function", "custom") if isinstance(call.get(key), Mapping)), call)
+    given: Any = next((inner[key] for key in ("arguments", "input", "args") if key in inner), {})
     arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
     call_id = next((call[key] for key in ("call_id", "id", "toolUseId") if call.get(key)), "")
-    name = call.get("name") or str(call.get("type", "")).removesuffix("_call")
+    name = inner.get("name") or str(call.get("type", "")).removesuffix("_call")
     return {"id": str(call_id), "type": "function", "function": {"name": str(name), "arguments": arguments}}
 
 
@@ -366,8 +377,8 @@ def _object(arguments: Any) -> Any:
 
 def _anthropic_block(part: Mapping[str, Any]) -> dict[str, Any]:
     if part.get("type") == "image_url":
-        url = part["image_url"]
-        url = url["url"] if isinstance(url, Mapping) else str(url)
+        url = part.get("image_url")
+        url = str(url.get("url", "") if isinstance(url, Mapping) else url)
         head, comma, data = url.partition(";base64,")
         if head.startswith("data:") and comma:
             source = {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
