@@ -26,7 +26,7 @@ _SESSIONS = 'SELECT id, message_count, identity FROM sessions WHERE "user" = ? O
 
 
 class ProviderErasure(Struct, frozen=True):
-    """What became of the request to a provider to forget a user.
+    """Result of the request to a provider to forget a user.
 
     Attributes:
         provider: Name of the provider.
@@ -43,7 +43,7 @@ class ProviderErasure(Struct, frozen=True):
 
 
 class Leftover(Struct, frozen=True):
-    """What a search for texts of a forgotten user found in one place.
+    """Result of the search for texts of a forgotten user in one place.
 
     Attributes:
         place: A file or an entry of the home, a path outside, or "provider NAME".

@@ -272,7 +272,7 @@ class ExplainedReport(RecallReport):
 
 @dataclass(slots=True)
 class RecallTrace:
-    """What a recall from past sessions decided on.
+    """Trace of the decisions of a recall from past sessions.
 
     Attributes:
         closed: Why turns get nothing from past sessions; "" if they may.

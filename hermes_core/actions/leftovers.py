@@ -42,7 +42,7 @@ _ARCHIVE = re.compile(r"\.(zip|tar|tgz|tar\.\w+)$")
 _PLAIN_RUN = re.compile(r"[^\x00-\x1f\"'\\<>&\x7f]+")
 
 Found = tuple[Counter[str], str]
-"""How often each text is in a place, and why the place could not be searched, "" if it was."""
+"""Number of times that each text is in a place, and the reason why the place could not be searched; "" if it was."""
 
 OTHERS = "messages and notes of others"
 

@@ -1,4 +1,4 @@
-"""What the host of the notes is asked and told, and how a change of the notes reaches a memory provider."""
+"""Callbacks of the host of the notes, and the rule by which a change of the notes reaches a memory provider."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OnWrite = Callable[[MemoryWrite, Session], object]
 
 
 class NoteHooks(Struct, frozen=True):
-    """What the host of the notes is asked and told.
+    """Callbacks of the host of the notes.
 
     Attributes:
         filter_write: Called before each write. It may return a changed write or a refusal.

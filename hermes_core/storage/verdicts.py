@@ -70,7 +70,7 @@ class Verdict(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Findings(Struct):
-    """What the scan found in texts by their hash, with the rules of `rules`."""
+    """Findings of the scan in texts by their hash, with the rules of `rules`."""
 
     rules: int = 0
     texts: dict[str, str] = {}

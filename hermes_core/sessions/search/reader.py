@@ -1,4 +1,4 @@
-"""What a search reads: look-ups in the search index of an engine, and messages that pass filters."""
+"""Reads of a search: look-ups in the search index of an engine, and messages that pass filters."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _DIGITS = 3
 
 
 class SearchTrace(Struct):
-    """What a search decided on.
+    """Trace of the decisions of a search.
 
     Attributes:
         filters: Filters of the messages.
@@ -73,7 +73,7 @@ class SearchTrace(Struct):
 
 
 class HitReason(Struct, frozen=True):
-    """What brought a result.
+    """Reason why a search returned a message.
 
     Attributes:
         text: The reason as a sentence.
@@ -105,7 +105,7 @@ class HitReason(Struct, frozen=True):
 
 
 class GateReason(Struct, frozen=True):
-    """What the gate of a turn decided on recall from past sessions.
+    """Decision of the gate of a turn on recall from past sessions.
 
     Attributes:
         open: True if the turn gets something.
@@ -131,7 +131,7 @@ class GateReason(Struct, frozen=True):
 
 
 class Absence(Struct, frozen=True):
-    """Why a message is not in the recall of a turn.
+    """Reason why a message is not in the recall of a turn.
 
     Attributes:
         message_id: Id of the message.

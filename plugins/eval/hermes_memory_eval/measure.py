@@ -49,7 +49,7 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class KindFigures:
-    """What one system found of one kind of questions.
+    """Results of one system for one kind of questions.
 
     Attributes:
         kind: The kind of the questions.
@@ -74,7 +74,7 @@ class KindFigures:
 
 @dataclass(frozen=True)
 class SystemFigures:
-    """What one system found, and what it costs.
+    """Results of one system, and its costs.
 
     Attributes:
         system: Name of the system.
@@ -139,7 +139,7 @@ class EvalReport:
 
 
 class System(Protocol):
-    """What is measured. Both methods return ids of messages, and the tokens of what is shown of them."""
+    """System that is measured. Both methods return ids of messages, and the tokens of what is shown of them."""
 
     name: str
 

@@ -66,7 +66,7 @@ class MadeQuestion:
 
 @dataclass
 class Corpus:
-    """What is drawn from the messages while they are read once.
+    """Sample of the messages, drawn while they are read once.
 
     Attributes:
         messages: Number of messages.
