@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_core.importers import (
+from hermes_memory_importers import (
     OF_PROGRAM,
     ImportedMessage,
     ImportedSession,

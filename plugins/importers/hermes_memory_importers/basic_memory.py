@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contract.values import MemoryRecord
-from hermes_core.importers import NO_WORDS, ImportedRecord, SkipLog
+from hermes_memory_importers import NO_WORDS, ImportedRecord, SkipLog, read_fact, read_time
 from hermes_memory_importers.saved_memories import paragraphs
 
 SOURCE = "basic-memory"
@@ -20,8 +20,12 @@ _HEADER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _PERMALINK = re.compile(r"^permalink:", re.MULTILINE)
 _TITLE = re.compile(r"^title:[ \t]*(\S.*)$", re.MULTILINE)
 _ITEM = re.compile(r"[-*]\s+(.*)")
-_OBSERVATION = re.compile(r"\[([^\[\]]{1,60})\]\s+(.*)")
-_RELATION = re.compile(r"([\w ]{1,60}?)\s*\[\[(.+?)\]\]\s*(.*)")
+# A box to tick is no category: `[ ]`, `[x]`, `[-]`.
+_OBSERVATION = re.compile(r"\[(?![ xX-]\])([^\[\]()]{1,60})\]\s+(.*)")
+_RELATION = re.compile(
+    r"""(?:(["'])(?P<quoted>.{1,60}?)\1|(?P<name>[\w -]{0,60}?))\s*\[\[(?P<other>.+?)\]\]\s*(?P<more>.*)"""
+)
+_TIME = re.compile(r"^(created|modified):[ \t]*(\S.*)$", re.MULTILINE)
 _SECTIONS = re.compile(r"#{1,6}\s+(?:Observations|Relations)\s*\Z", re.IGNORECASE)
 
 
@@ -40,10 +44,16 @@ def read_basic_memory(path: Path, skips: SkipLog) -> Iterator[ImportedRecord]:
     named = _TITLE.search(header[1]) if header else None
     title = named[1].strip("\"' ") if named else path.stem
     body = text[header.end() :] if header else text
+    times = {name: value.strip("\"' ") for name, value in _TIME.findall(header[1])} if header else {}
+    created = read_fact(read_time, times.get("created"), f"{path}, created", skips) or 0.0
+    updated = read_fact(read_time, times.get("modified"), f"{path}, modified", skips) or 0.0
     found = list(_facts_of(body, title))
     skips.open(len(found), 0)
     for words, kind, tags in found:
-        yield ImportedRecord(MemoryRecord(f"{title}: {words}", kind=kind, tags=tags), SOURCE, title)
+        record = MemoryRecord(
+            f"{title}: {words}", created_at=created, updated_at=updated, kind=kind, tags=tags
+        )
+        yield ImportedRecord(record, SOURCE, title)
     if not found:
         skips.open(1, 0)
         skips.note(NO_WORDS, str(path))
@@ -64,8 +74,9 @@ def _facts_of(body: str, title: str) -> Iterator[tuple[str, str, tuple[str, ...]
             tags = tuple(re.findall(r"(?<!\S)#([\w/-]+)", observed[2]))
             yield observed[2].strip(), observed[1].strip(), tags
         elif related:
-            name, other, more = related[1].replace("_", " ").strip(), related[2], related[3]
-            yield " ".join(filter(None, (name or "relates to", other, more))), "relation", ()
+            name = (related["quoted"] or related["name"] or "").replace("_", " ").strip()
+            facts = (name or "relates to", related["other"], related["more"])
+            yield " ".join(filter(None, facts)), "relation", ()
         elif not _SECTIONS.match(line) and line.strip() not in (f"# {title}", "---"):
             rest.append(line)
     for words in paragraphs("\n".join(rest)):

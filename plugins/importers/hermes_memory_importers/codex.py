@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import (
+from hermes_core.safety.json_size import parse_json
+from hermes_memory_importers import (
     ImportedMessage,
     ImportedSession,
     JsonLine,
@@ -37,7 +38,6 @@ from hermes_core.importers import (
     split_turns,
     tool_call,
 )
-from hermes_core.safety.json_size import parse_json
 
 SOURCE = "codex"
 
@@ -114,6 +114,8 @@ class _SessionIndex:
         program: The name of the internal work that the session does, "" for a conversation of a person.
         said: Digests of the messages of all items.
         typed: Digests of the messages that events name as the person's.
+        records: Digests of the records that have a time.
+        is_joined: True if the file holds its session twice.
     """
 
     id: str = ""
@@ -124,6 +126,8 @@ class _SessionIndex:
     steps: list[_Place | _Rollback] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
     typed: set[str] = field(default_factory=set)
+    records: set[int] = field(default_factory=set)
+    is_joined: bool = False
 
 
 def is_codex(value: Mapping[str, Any]) -> bool:
@@ -173,6 +177,15 @@ def _index_line(index: _SessionIndex, line: JsonLine, skips: SkipLog) -> None:
     where = f"line {line.number}"
     value = read_object(line.value, where)
     kind = value.get("type")
+    if value.get("timestamp"):
+        digest = hash(json_digest(value))
+        is_known = digest in index.records
+        index.records.add(digest)
+        # A file that was joined of two copies begins again with its first record.
+        index.is_joined |= is_known and kind == "session_meta"
+        if is_known and index.is_joined:
+            skips.note(REPEATED, where)
+            return
     if kind == "session_meta" or {"id", "timestamp", "instructions"} <= value.keys():
         # A forked session also holds the beginning of its parent; the first record is its own.
         meta = read_object(value.get("payload", value), f"{where}, payload")

@@ -1,4 +1,4 @@
-"""A step that the readers of several tools share: sessions of whole conversations."""
+"""Steps that the readers of several tools share: sessions of whole conversations, and the record of one value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import ImportedSession, SkipLog, StreamedSession
+from hermes_memory_importers import NO_WORDS, ImportedRecord, ImportedSession, SkipLog, StreamedSession
 
 
 def stream_conversations(
@@ -28,3 +28,18 @@ def stream_conversations(
             yield replace(session, turns=()), session.turns
         else:
             skips.note_part("conversations without a word", where)
+
+
+def yield_record(
+    read: Callable[[object, str], ImportedRecord], value: object, where: str, skips: SkipLog
+) -> Iterator[ImportedRecord]:
+    """Yield the record that `read(value, where)` makes. One without words, or that can't be read, is counted."""
+    try:
+        record = read(value, where)
+    except ImportFailed as exc:
+        skips.fault(exc)
+        return
+    if record.record.text.strip():
+        yield record
+    else:
+        skips.note(NO_WORDS, where)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import (
+from hermes_core.safety.json_size import parse_json
+from hermes_memory_importers import (
     NO_WORDS,
     OF_PROGRAM,
     ImportedMessage,
@@ -26,7 +27,6 @@ from hermes_core.importers import (
     tool_call,
     whole_text,
 )
-from hermes_core.safety.json_size import parse_json
 from hermes_memory_importers.databases import SQLITE_MAGIC, has_columns, opened_database
 
 SOURCE = "crush"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hermes_core import hookimpl
-from hermes_core.contract.extensions import ImporterEntry
+from hermes_core.contract.extensions import CommandEntry, ImporterEntry
 
 FORMATS = (
     # Of several formats that recognise a value with the same score, the first one reads the file.
@@ -90,18 +90,36 @@ FORMATS = (
         "hermes_memory_importers.saved_memories:score_saved_memories",
     ),
     ImporterEntry(
-        "memory-exports",
-        "memories of Mem0 and of the memory server of MCP",
-        "hermes_memory_importers.memory_exports:read_memory_exports",
-        "hermes_memory_importers.memory_exports:score_memory_exports",
-        patterns=("history.db",),
+        "mem0",
+        "memories of Mem0, and the stores of its open-source version (history.db, a folder of Qdrant)",
+        "hermes_memory_importers.mem0:read_mem0",
+        "hermes_memory_importers.mem0:score_mem0",
+        patterns=("history.db", "storage.sqlite"),
+    ),
+    ImporterEntry(
+        "mcp-memory",
+        "the file of the memory server of MCP",
+        "hermes_memory_importers.mcp_memory:read_mcp_memory",
+        "hermes_memory_importers.mcp_memory:score_mcp_memory",
+    ),
+    ImporterEntry(
+        "zep",
+        "threads and graphs of Zep and Graphiti",
+        "hermes_memory_importers.zep:read_zep",
+        "hermes_memory_importers.zep:score_zep",
+    ),
+    ImporterEntry(
+        "supermemory",
+        "memories and documents of Supermemory",
+        "hermes_memory_importers.supermemory:read_supermemory",
+        "hermes_memory_importers.supermemory:score_supermemory",
     ),
     ImporterEntry(
         "letta",
-        "agent files of Letta",
+        "agent files of Letta, and the database of its server (SQLite, or a dump of PostgreSQL)",
         "hermes_memory_importers.letta:read_letta",
         "hermes_memory_importers.letta:score_letta",
-        patterns=("*.af",),
+        patterns=("*.af", "sqlite.db"),
     ),
     ImporterEntry(
         "chat-databases",
@@ -109,6 +127,13 @@ FORMATS = (
         "hermes_memory_importers.chat_databases:read_chat_databases",
         "hermes_memory_importers.chat_databases:score_chat_databases",
         patterns=("logs.db",),
+    ),
+    ImporterEntry(
+        "langgraph",
+        "checkpoints and stores of LangGraph (SQLite, or a dump of PostgreSQL)",
+        "hermes_memory_importers.langgraph:read_langgraph",
+        "hermes_memory_importers.langgraph:score_langgraph",
+        patterns=("checkpoints*.sqlite", "checkpoints*.db"),
     ),
     ImporterEntry(
         "cursor",
@@ -130,6 +155,18 @@ FORMATS = (
         "hermes_memory_importers.locomo:score_locomo",
     ),
 )
+
+
+@hookimpl
+def register_commands(commands: Any) -> None:
+    """Register `hermes-memory import`."""
+    commands.add(
+        CommandEntry(
+            "import",
+            "Bring conversations or an export from a file into memory.",
+            "hermes_memory_importers.command:import_command",
+        )
+    )
 
 
 @hookimpl

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import (
+from hermes_memory_importers import (
     ImportedMessage,
     ImportedSession,
     Part,
@@ -143,7 +143,9 @@ def _messages_of(value: Mapping[str, Any], where: str, skips: SkipLog) -> list[I
 def _answer(value: Mapping[str, Any], where: str, skips: SkipLog) -> Iterable[Part]:
     """Yield the text of the model, its calls, and the results of these."""
     yield from read_parts(value.get("content", value.get("parts")), f"{where}, content", skips)
-    skips.note_part("parts of the kind 'thoughts'", where, len(value.get("thoughts") or ()))
+    if thoughts := value.get("thoughts"):
+        count = len(thoughts) if isinstance(thoughts, list) else 1
+        skips.note_part("parts of the kind 'thoughts'", where, count)
     calls = [
         read_object(call, f"{where}, toolCalls")
         for call in read_list(value.get("toolCalls") or [], f"{where}, toolCalls")

@@ -22,7 +22,9 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import (
+from hermes_core.safety.json_size import parse_json
+from hermes_core.sessions.records import Relation
+from hermes_memory_importers import (
     ImportedMessage,
     ImportedSession,
     SkipLog,
@@ -37,8 +39,6 @@ from hermes_core.importers import (
     split_turns,
     whole_text,
 )
-from hermes_core.safety.json_size import parse_json
-from hermes_core.sessions.records import Relation
 from hermes_memory_importers.hermes_sessions import (
     CONTEXTS,
     OF_HERMES,

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import (
+from hermes_core.safety.skill_messages import words_beside_skill
+from hermes_memory_importers import (
     NO_WORDS,
     ImportedMessage,
     ImportedSession,
@@ -33,7 +34,6 @@ from hermes_core.importers import (
     read_text,
     read_time,
     split_turns,
-    words_beside_skill,
 )
 
 SOURCE = "hermes-agent"

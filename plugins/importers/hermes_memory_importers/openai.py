@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import (
+from hermes_memory_importers import (
     NO_WORDS,
     ImportedMessage,
     ImportedSession,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import (
+from hermes_memory_importers import (
     OF_PROGRAM,
     ImportedMessage,
     ImportedSession,

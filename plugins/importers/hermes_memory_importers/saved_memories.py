@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes_core.contract.values import MemoryRecord
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import (
+from hermes_memory_importers import (
     NO_WORDS,
     PROJECT_KIND,
     ImportedRecord,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import ImportedSession, read_file, stream_file
-from hermes_core.importers.values import SkipLog
+from hermes_memory_importers import ImportedSession, read_file, stream_file
+from hermes_memory_importers.values import SkipLog
 
 ROOT = "00000000-0000-4000-8000-000000000000"
 STARTED = "2026-05-01T10:00:00.552627Z"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome
-from hermes_core.importers import stream_file
-from hermes_core.importers.run import import_sessions
 from hermes_core.memory import open_memory
+from hermes_memory_importers import stream_file
+from hermes_memory_importers.run import import_sessions
 from hermes_memory_testing.fakes import RecordingProvider
 from plugins.importers.tests.test_transcripts import Peer
 

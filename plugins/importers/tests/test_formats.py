@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import ImportedSession, SkipLog, read_file, stream_file
+from hermes_memory_importers import ImportedSession, SkipLog, read_file, stream_file
 from hermes_memory_importers.extension import FORMATS
 from hermes_memory_importers.openai import stream_openai
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome
-from hermes_core.importers import ImportedSession, SkipLog, read_file, stream_file
-from hermes_core.importers.copies import CopyFinder
-from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.memory import open_memory
+from hermes_memory_importers import ImportedSession, SkipLog, read_file, stream_file
+from hermes_memory_importers.copies import CopyFinder
+from hermes_memory_importers.run import ImportResult, import_sessions
 from hermes_memory_testing.fakes import RecordingProvider
 
 ID = "20260517_113230_64b5be"
@@ -82,7 +82,7 @@ def bring(hermes_home: HermesHome, *paths: Path) -> tuple[ImportResult, list[str
         for path in paths:
             done = done.plus(import_sessions(memory, stream_file(path), copies=copies))
         assert done.sessions == 1
-        assert len(memory.sessions.list_sessions()) == 1
+        assert len(memory.sessions.list_sessions(everybody=True)) == 1
         messages = memory.sessions.get_messages(f"hermes-agent-{ID}")
         return done, [message.content for message in messages], [message.timestamp for message in messages]
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core import HermesHome
-from tests.importers.test_duplicates import LONG, TALKS, chat, imported, said, stored
+from plugins.importers.tests.test_duplicates import LONG, TALKS, chat, imported, said, stored
 
 
 def chatgpt(*nodes: tuple[str, str]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -10,20 +12,11 @@ import pytest
 
 from hermes_core import HermesHome
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import ImportedRecord, SkipLog, read_file, stream_file
-from hermes_core.importers.run import import_sessions
 from hermes_core.memory import open_memory
+from hermes_memory_importers import ImportedRecord, SkipLog, read_file, stream_file
+from hermes_memory_importers.run import import_sessions
 
 SAMPLES = Path(__file__).parent / "samples"
-
-
-@pytest.fixture
-def sample(tmp_path: Path) -> Path:
-    """The folder of the samples, with a database for each script."""
-    for script in SAMPLES.glob("*.sql"):
-        with closing(sqlite3.connect(tmp_path / f"{script.stem}.db")) as connection:
-            connection.executescript(script.read_text())
-    return tmp_path
 
 
 def records(path: Path) -> list[tuple[str, str, float]]:
@@ -31,12 +24,45 @@ def records(path: Path) -> list[tuple[str, str, float]]:
     return [(one.source, one.record.text, one.record.created_at) for one in found]
 
 
-def test_memories_of_mem0_keep_their_words_and_times(sample: Path) -> None:
+def test_memories_of_mem0_keep_their_words_and_times(sample_file: Callable[[str], Path]) -> None:
     assert records(SAMPLES / "mem0.json") == [
         ("mem0", "part01", 1788282000.0),
         ("mem0", "part02", 1788256800.0),
     ]
-    assert records(sample / "mem0-history.db") == [("mem0", "likes part01", 1788256801.0)]
+    assert records(sample_file("mem0-history.sql")) == [("mem0", "likes part01", 1788256800.0)]
+    assert records(sample_file("mem0-qdrant.sql")) == [("mem0", "part01", 1788256800.0)]
+
+
+def test_the_last_messages_of_mem0_are_a_session_of_their_scope(sample_file: Callable[[str], Path]) -> None:
+    (session,) = read_file(sample_file("mem0-history.sql"))
+    assert session.id == "mem0-user_id=ann"
+    assert [(m.role, m.speaker, m.content) for turn in session.turns for m in turn.messages] == [
+        ("user", "Ann", "part03"),
+        ("assistant", "", "part04"),
+    ]
+
+
+class Harmful:
+    """An object that makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.mkdir, (self.folder,)
+
+
+def test_nothing_that_a_point_of_qdrant_names_is_called_and_a_damaged_one_is_a_fault(tmp_path: Path) -> None:
+    path, made = tmp_path / "storage.sqlite", tmp_path / "made"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE points (id TEXT, point BLOB)")
+        points = [pickle.dumps(Harmful(made)), b"\x80\x04}", b"", pickle.dumps({"payload": 1})]
+        connection.executemany("INSERT INTO points VALUES ('', ?)", ((point,) for point in points))
+        connection.commit()
+    skips = SkipLog()
+    assert list(stream_file(path, skips=skips)) == []
+    assert [(skip.fault, skip.count) for skip in skips.all()] == [(True, 4)]
+    assert not made.exists()
 
 
 def test_a_graph_of_mcp_is_a_sentence_for_each_line() -> None:
@@ -61,8 +87,59 @@ def test_an_agent_of_letta_speaks_by_its_tool_and_the_person_in_a_frame() -> Non
     assert [m.content for turn in old.turns for m in turn.messages] == ["part02", "part03"]
 
 
-def test_a_session_of_the_agents_sdk_has_its_calls_in_order(sample: Path) -> None:
-    (session,) = read_file(sample / "openai-agents.db")
+def test_the_server_of_letta_has_a_session_for_each_conversation_of_an_agent(
+    sample_file: Callable[[str], Path],
+) -> None:
+    first, second = read_file(sample_file("letta-server.sql"))
+    assert [(m.role, m.content, m.tool_name) for turn in first.turns for m in turn.messages] == [
+        ("user", "part02", ""),
+        ("assistant", "", ""),
+        ("tool", "part05", "archival_memory_search"),
+        ("assistant", "part07", ""),
+        ("assistant", "", ""),
+        ("tool", "part11", "run"),
+    ]
+    assert (first.id, first.title, second.id) == ("letta-agent-1", "Sam", "letta-agent-1-conv-1")
+    assert [m.content for turn in second.turns for m in turn.messages] == ["part14", "part15"]
+    assert records(sample_file("letta-server.sql")) == [
+        ("letta", "human: Name: part17", 0.0),
+        ("letta", "part19", 1788256800.0),
+    ]
+
+
+def test_a_dump_of_lettas_postgresql_gives_what_its_sqlite_gives(
+    sample_file: Callable[[str], Path], tmp_path: Path
+) -> None:
+    database, dump = sample_file("letta-server.sql"), tmp_path / "letta.sql"
+    dump.write_text(dump_of(database), encoding="utf-8")
+    assert read_file(dump) == read_file(database)
+    assert records(dump) == records(database)
+
+
+def dump_of(database: Path) -> str:
+    """Return the tables of a database as PostgreSQL dumps them: true and false are letters, and a backslash is doubled."""
+
+    def written(value: object, kind: str) -> str:
+        if value is None:
+            return "\\N"
+        shown = "ft"[int(str(value))] if kind == "BOOLEAN" else str(value)
+        return shown.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
+
+    lines = ["--", "-- PostgreSQL database dump", "--", ""]
+    with closing(sqlite3.connect(database)) as connection:
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            columns = connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall()
+            lines.append(f"COPY public.{table} ({', '.join(name for name, _ in columns)}) FROM stdin;")
+            for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608  (a table of the sample)
+                lines.append(
+                    "\t".join(written(value, kind) for value, (_, kind) in zip(row, columns, strict=True))
+                )
+            lines += ["\\.", "", ""]
+    return "\n".join(lines)
+
+
+def test_a_session_of_the_agents_sdk_has_its_calls_in_order(sample_file: Callable[[str], Path]) -> None:
+    (session,) = read_file(sample_file("openai-agents.sql"))
     assert session.id == "openai-agents-user_7"
     assert [(m.role, m.content) for turn in session.turns for m in turn.messages] == [
         ("user", "part01"),
@@ -72,15 +149,45 @@ def test_a_session_of_the_agents_sdk_has_its_calls_in_order(sample: Path) -> Non
     ]
 
 
-def test_a_prompt_of_llm_without_a_conversation_is_one_of_its_own(sample: Path) -> None:
-    assert [(one.id, one.title, len(one.turns)) for one in read_file(sample / "llm.db")] == [
+def test_a_prompt_of_llm_without_a_conversation_is_one_of_its_own(sample_file: Callable[[str], Path]) -> None:
+    assert [(one.id, one.title, len(one.turns)) for one in read_file(sample_file("llm.sql"))] == [
         ("llm-01c", "A walk", 2),
         ("llm-03r", "", 1),
     ]
 
 
-def test_a_conversation_of_cursor_has_the_order_of_its_headers(sample: Path) -> None:
-    newer, older = read_file(sample / "cursor.db")
+def stored_turns(home: HermesHome, path: Path) -> dict[str, list[str]]:
+    """Import a file, and return the words of each session that is stored."""
+    with open_memory(home) as memory:
+        import_sessions(memory, stream_file(path))
+        ids = [one.session.id for one in memory.sessions.list_sessions()]
+        return {
+            one: [m.content for m in memory.sessions.get_messages(one) if m.content] for one in sorted(ids)
+        }
+
+
+def test_a_thread_of_llm_has_its_last_messages_and_a_fork_only_its_own(
+    sample_file: Callable[[str], Path], hermes_home: HermesHome
+) -> None:
+    assert stored_turns(hermes_home, sample_file("llm-threads.sql")) == {
+        "llm-01a": ["part01", "part03", "part06", "part09", "part08"],
+        "llm-02a": ["part10", "part11", "part12", "part16", "part17"],
+        "llm-03a": ["part22", "part23"],
+        "llm-04a": ["part20", "part21"],
+    }
+
+
+def test_a_branch_of_the_agents_sdk_is_a_branch_with_the_messages_behind_the_fork(
+    sample_file: Callable[[str], Path], hermes_home: HermesHome
+) -> None:
+    assert stored_turns(hermes_home, sample_file("openai-agents-branches.sql")) == {
+        "openai-agents-user_8": ["part01", "part02", "part03", "part04"],
+        "openai-agents-user_8-other": ["part05", "part06"],
+    }
+
+
+def test_a_conversation_of_cursor_has_the_order_of_its_headers(sample_file: Callable[[str], Path]) -> None:
+    newer, older = read_file(sample_file("cursor.sql"))
     assert [(m.role, m.content, m.tool_name) for turn in newer.turns for m in turn.messages] == [
         ("user", "part01", ""),
         ("assistant", "", ""),
@@ -96,18 +203,23 @@ def test_a_note_of_basic_memory_is_a_record_for_each_fact(tmp_path: Path) -> Non
         ("Coffee: Pour over takes part02 #brewing (at home)", "method", ("brewing",)),
         ("Coffee: No part03", "preference", ()),
         ("Coffee: relates to part04", "relation", ()),
+        ("Coffee: based on part06 (a talk)", "relation", ()),
         ("Coffee: It began in part01, and two lines\nare one paragraph.", "note", ()),
         ("Coffee: Later: Buy part05.", "note", ()),
+        ("Coffee: Later: - [ ] Try part07", "note", ()),
     ]
+    assert {one.record.created_at for one in found} == {1788256800.0}
     plain = tmp_path / "plain.md"
     plain.write_text("---\ntitle: A page\n---\n\nNothing of a memory.\n")
     with pytest.raises(ImportFailed, match="it is no JSON"):
         read_file(plain)
 
 
-def test_a_second_import_of_all_samples_adds_nothing(sample: Path, hermes_home: HermesHome) -> None:
+def test_a_second_import_of_all_samples_adds_nothing(
+    sample_file: Callable[[str], Path], hermes_home: HermesHome
+) -> None:
     names = ("mem0.json", "mcp-memory.jsonl", "letta.json")
-    paths = [*(SAMPLES / name for name in names), sample / "openai-agents.db", sample / "llm.db"]
+    paths = [*(SAMPLES / name for name in names), sample_file("openai-agents.sql"), sample_file("llm.sql")]
     with open_memory(hermes_home) as memory:
         first = [import_sessions(memory, stream_file(path, skips=SkipLog())) for path in paths]
         again = [import_sessions(memory, stream_file(path, skips=SkipLog())) for path in paths]

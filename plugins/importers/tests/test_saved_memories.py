@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome
-from hermes_core.importers import ImportedRecord, SkipLog, read_file, stream_file
-from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.memory import open_memory
+from hermes_memory_importers import ImportedRecord, SkipLog, read_file, stream_file
 from hermes_memory_importers.markers import without_marks
+from hermes_memory_importers.run import ImportResult, import_sessions
 from hermes_memory_testing.fakes import RecordingProvider
 
 SAMPLES = Path(__file__).parent / "samples"

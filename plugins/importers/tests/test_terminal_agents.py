@@ -12,9 +12,9 @@ import pytest
 
 from hermes_core import HermesHome
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import ImportedSession, SkipLog, read_file, stream_file
-from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.memory import open_memory
+from hermes_memory_importers import ImportedSession, SkipLog, read_file, stream_file
+from hermes_memory_importers.run import ImportResult, import_sessions
 from hermes_memory_testing.fakes import RecordingProvider
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from hermes_core import HermesHome
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import ImportedSession, read_file, stream_file
-from hermes_core.importers.run import import_sessions
-from hermes_core.importers.values import SkipLog
 from hermes_core.memory import open_memory
+from hermes_memory_importers import ImportedSession, read_file, stream_file
+from hermes_memory_importers.run import import_sessions
+from hermes_memory_importers.values import SkipLog
 from hermes_memory_testing.fakes import RecordingProvider
 from tests.outbox_of import sessions_of
 
@@ -942,3 +942,16 @@ def test_a_big_list_takes_the_memory_of_one_conversation(tmp_path: Path) -> None
     tracemalloc.stop()
     assert count == 12
     assert peak < 4_500_000
+
+
+@pytest.mark.parametrize("name", ["codex.jsonl", "gemini-cli.jsonl", "openclaw.jsonl", "pi.jsonl"])
+def test_a_transcript_that_was_joined_of_two_copies_has_its_messages_once(tmp_path: Path, name: str) -> None:
+    data = (Path(__file__).parent / "samples" / name).read_bytes()
+    path = tmp_path / name
+    found = []
+    for copies in (1, 2):
+        path.write_bytes(data * copies)
+        found.append(
+            [(m.role, m.content) for one in read_file(path) for turn in one.turns for m in turn.messages]
+        )
+    assert found[0] == found[1] != []
