@@ -31,6 +31,7 @@ from hermes_core.loader.parts import recorded_parts
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
 from hermes_core.storage.output_file import refuse_existing
+from hermes_core.storage.sqlite import integrity_faults
 from hermes_memory_archive.selection import (
     DATABASES,
     KEPT_FOLDERS,
@@ -119,7 +120,7 @@ def outside_paths(memory: Memory) -> list[Path]:
     paths: list[Path] = []
     for health in memory.manager.health():
         result = memory.manager.ask(health.name, "backup_paths")
-        memory.extension_problems[f"backup of {health.name}"] = (
+        memory.problem_log.extension_problems[f"backup of {health.name}"] = (
             f"what {health.name!r} has outside the home is in no backup: {result.error}"
             if result.error
             else ""
@@ -417,10 +418,9 @@ def database_faults(path: Path) -> str:
     """Return what SQLite's check finds in a database, "" for nothing."""
     try:
         with closing(sqlite3.connect(path)) as connection:
-            rows = connection.execute("PRAGMA integrity_check(3)").fetchall()
+            return "; ".join(integrity_faults(connection)[:3])
     except sqlite3.DatabaseError as exc:
         return str(exc)
-    return "; ".join(str(row[0]) for row in rows if row[0] != "ok")
 
 
 def check_backup(path: Path, work: Path) -> int:

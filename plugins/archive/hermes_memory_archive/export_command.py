@@ -74,7 +74,7 @@ def export(ctx: click.Context, file: Path | None, users: tuple[str, ...], dry_ru
         print_document(_document(manifest, None if dry_run else file))
     else:
         written = "" if dry_run or file is None else f" written to {file}"
-        click.echo(printable(f"{_counts(manifest.counts, manifest.counts, memory.parts)}{written}"))
+        click.echo(printable(f"{_counts(manifest.counts, manifest.counts, memory.internals.parts)}{written}"))
         click.echo(f"content hash: {manifest.hash}")
         for sentence in manifest.left_out:
             click.echo(hanging(f"left out: {sentence}"))

@@ -12,7 +12,7 @@ _PLACE = "hermes_memory_archive"
 
 @hookimpl
 def register_commands(commands: Any) -> None:
-    """Register `backup`, `restore`, `export`, `migrate`, and the import of an export."""
+    """Register `backup`, `restore`, `export`, `migrate`, the import of an export, and sessions and notes as files."""
     for name, summary, target in (
         (
             "backup",
@@ -25,6 +25,18 @@ def register_commands(commands: Any) -> None:
             "migrate",
             "Copy all memories from one provider to another, and choose that one.",
             "migrate_command:migrate",
+        ),
+        (
+            "memory export",
+            "Write the notes as files into a folder, for Git or another home.",
+            "note_files:export_files",
+        ),
+        ("memory import", "Make the notes what the files of a folder say.", "note_files:import_files"),
+        ("sessions export", "Write whole conversations as JSON Lines.", "session_files:export_sessions"),
+        (
+            "sessions import",
+            "Bring back sessions that `sessions export` wrote.",
+            "session_files:import_sessions",
         ),
         (IMPORT_ARCHIVE, "Merge an archive that export wrote.", "export_command:import_exported"),
     ):

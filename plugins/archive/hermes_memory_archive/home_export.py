@@ -44,7 +44,7 @@ class HomeRecords:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of records that this home has."""
-        return kinds_with(self._memory.parts.stores)
+        return kinds_with(self._memory.internals.parts.stores)
 
     def of(self, kind: str) -> Iterator[dict[str, Any]]:
         """Yield the records of a kind."""
@@ -55,7 +55,7 @@ class HomeRecords:
         elif kind == "memories":
             yield from self._memories()
         else:
-            part = self._memory.parts.stores[kind]
+            part = self._memory.internals.parts.stores[kind]
             database = self._memory.sessions.database
             yield from part.export_records(database, self._wants_folder, self.left_out.append)
 
@@ -66,7 +66,7 @@ class HomeRecords:
             (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608  constants
             if count:
                 self.left_out.append(f"{count} {words}")
-        self.left_out += self._memory.parts.problems()
+        self.left_out += self._memory.internals.parts.problems()
         self.left_out.append(NEVER)
 
     def _wants_folder(self, folder: str) -> bool:

@@ -113,16 +113,18 @@ def import_archive(
     for kind in archive.manifest.counts:
         if kind == "memories":
             continue
-        if kind not in (*KINDS, *memory.parts.stores):
+        if kind not in (*KINDS, *memory.internals.parts.stores):
             if count := archive.manifest.counts[kind]:
-                done.left_out.append(f"{kind} ({count:,}): {absence(memory.parts, kind)}")
+                done.left_out.append(f"{kind} ({count:,}): {absence(memory.internals.parts, kind)}")
             continue
         for record in archive.records(kind):
             if _is_wanted(kind, record, users):
                 try:
                     _store(memory, kind, record, done, keep_origins=keep_origins)
                 except (HermesError, OSError) as exc:
-                    done.problems.append(f"{_name(memory.parts, kind, record)} was not imported: {exc}")
+                    done.problems.append(
+                        f"{_name(memory.internals.parts, kind, record)} was not imported: {exc}"
+                    )
             on_record()
     wanted = (one for one in archive.records("memories") if _is_wanted("memories", one, users))
     _import_memories(memory, wanted, done, on_record)
@@ -186,11 +188,11 @@ def _store(
     if kind == "sessions":
         result = import_session(memory.sessions, record, keep_origins=keep_origins)
     else:
-        part = memory.parts.stores[kind]
+        part = memory.internals.parts.stores[kind]
         result = part.import_record(memory.sessions.database, record, keep_origins=keep_origins)
     if result == "different":
         done.problems.append(
-            f"{_name(memory.parts, kind, record)} is here with another content and stays as it is"
+            f"{_name(memory.internals.parts, kind, record)} is here with another content and stays as it is"
         )
     else:
         (done.imported if result == "imported" else done.present)[kind] += 1

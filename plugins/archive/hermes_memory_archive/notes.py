@@ -19,7 +19,7 @@ from hermes_core.curated.origins import (
     UNKNOWN,
     Note,
     NoteOrigin,
-    entry_hash,
+    note_key,
     origin_from_plain,
     plain_origin,
 )
@@ -65,7 +65,7 @@ def export_notes(
                 "target": target,
                 "entries": [note.text for note in found],
                 # Of equal entries the first one counts, as everywhere.
-                "origins": {entry_hash(note.text): plain_origin(note.origin) for note in reversed(found)},
+                "origins": {note_key(note.text): plain_origin(note.origin) for note in reversed(found)},
                 "changes": notes.changes.portable(key),
             }
 
@@ -142,7 +142,7 @@ def import_notes(memory: Memory, record: Mapping[str, Any], *, keep_origins: boo
 
     def origin_of(text: str, origins: Mapping[str, Any], default: NoteOrigin) -> NoteOrigin:
         """Return the origin of a text. A text that is here, or was, keeps its own."""
-        key = entry_hash(text)
+        key = note_key(text)
         if key in here or not keep_origins:
             return here.get(key, imported)
         return origin_from_plain(origins[key]) if key in origins else default
@@ -151,7 +151,7 @@ def import_notes(memory: Memory, record: Mapping[str, Any], *, keep_origins: boo
     for change in record["changes"]:
         removed = Counter(split_entries(change["before"])) - Counter(split_entries(change["after"]))
         origins = json.loads(change["gone"])
-        gone = {entry_hash(text): plain_origin(origin_of(text, origins, UNKNOWN)) for text in removed}
+        gone = {note_key(text): plain_origin(origin_of(text, origins, UNKNOWN)) for text in removed}
         changes.append({**change, "gone": json.dumps(gone)})
     new = dict.fromkeys(record["entries"])
     added = [Note(text, origin_of(text, record["origins"], NoteOrigin())) for text in new]
@@ -159,14 +159,14 @@ def import_notes(memory: Memory, record: Mapping[str, Any], *, keep_origins: boo
 
 
 def _known_origins(notes: Notes, target: MemoryTarget) -> dict[str, NoteOrigin]:
-    """Return the origins of all texts that are or were in a file, by `entry_hash`."""
+    """Return the origins of all texts that are or were in a file, by `note_key`."""
     stored = notes.read()
     if fault := stored.problems.get(target):
         raise fault
     known = dict[str, NoteOrigin]()
     for change in notes.changes.portable(notes.files.key(target)):
         known |= {key: origin_from_plain(value) for key, value in json.loads(change["gone"]).items()}
-    return known | {entry_hash(note.text): note.origin for note in stored.files[target].notes}
+    return known | {note_key(note.text): note.origin for note in stored.files[target].notes}
 
 
 def _is_text(value: object) -> bool:

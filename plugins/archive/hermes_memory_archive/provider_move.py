@@ -22,7 +22,7 @@ from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import MemoryRecord, MemoryWrite, Session, parse_outside_id
 from hermes_core.errors import BackendRefused, BackendUnavailable, ConfigError, ProviderUnavailable
 from hermes_core.kit import redact, write_atomic
-from hermes_core.memory import account_of
+from hermes_core.selection import account_of
 from hermes_core.sessions.records import CompletedTurn
 from hermes_core.setup.candidate import open_candidate
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
@@ -176,7 +176,7 @@ class ProviderMove:
         ]
         if lacking:
             sessions = self._memory.sessions
-            turns = sum(self._is_moved(turn) for turn in sessions.turns.complete())
+            turns = sum(self._is_moved(turn) for turn in sessions.turns.complete(everybody=True))
             reason = f"{' and '.join(lacking)}, so the stored turns and notes are sent instead"
             return MovePlan(
                 source.name,
@@ -306,7 +306,7 @@ class ProviderMove:
         manager, sessions, count, ended = self._target.manager, self._memory.sessions, 0, dict[str, Session]()
         outbox, name = manager.outbox, self._target.name
         events = list[tuple[str, str, str]]()
-        for stored in sessions.turns.complete():
+        for stored in sessions.turns.complete(everybody=True):
             if not self._is_moved(stored):
                 continue
             session = self._session_of(stored)

@@ -92,10 +92,10 @@ class ScheduledBackups:
     @classmethod
     def watch(cls, memory: Memory) -> ScheduledBackups:
         """Make the backups of an open memory: looked for when a session begins, waited for when it is closed."""
-        report = partial(memory.extension_problems.__setitem__, "backup")
+        report = partial(memory.problem_log.extension_problems.__setitem__, "backup")
         backups = cls(memory.home, memory.config, partial(outside_paths, memory), report)
-        memory.at_session_start.append(backups.start_if_due)
-        memory.at_close.callback(backups.wait)
+        memory.internals.at_session_start.append(backups.start_if_due)
+        memory.internals.at_close.callback(backups.wait)
         return backups
 
     def start_if_due(self) -> None:

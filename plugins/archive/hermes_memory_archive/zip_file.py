@@ -114,7 +114,9 @@ class ArchiveFormat:
         try:
             yield
         except _ZIP_ERRORS as exc:
-            raise self.fault(path, str(exc) or type(exc).__name__) from exc
+            # `zipfile` calls a file that was cut off, and so has no directory at its end, no ZIP file.
+            cut_off = not zipfile.is_zipfile(path) and "it is cut off, or no ZIP file: it has no directory"
+            raise self.fault(path, cut_off or str(exc) or type(exc).__name__) from exc
 
     def _read_manifest(self, archive: zipfile.ZipFile) -> Any:
         limit = self.max_manifest_bytes + len(archive.namelist()) * self.manifest_bytes_per_member

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.cli.conftest import hermes
+from tests.cli.conftest import data, engine, hermes
 
-__all__ = ["hermes"]
+__all__ = ["data", "engine", "hermes"]

@@ -670,7 +670,7 @@ ODD_FILES = (
 )
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no such names there")
+@pytest.mark.posix_files("names that Windows refuses")
 def test_any_name_is_in_a_backup_and_comes_back(home: HermesHome, tmp_path: Path) -> None:
     for name in ODD_FILES:
         (home.path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -448,6 +448,7 @@ def test_an_import_goes_on_beside_equal_files(hermes: Hermes, filled: HermesHome
     }
 
 
+@pytest.mark.posix_files("a skill has a question mark in its name")
 def test_a_home_with_unusual_names_gives_an_archive_that_can_be_imported(
     hermes: Hermes, filled: HermesHome, tmp_path: Path
 ) -> None:

@@ -42,6 +42,17 @@ def test_members_of_the_format_are_taken(form: ArchiveFormat, tmp_path: Path) ->
 
 
 @FORMATS
+@pytest.mark.parametrize("left", [0.2, 0.9, 0.99])
+def test_a_file_that_is_cut_off_is_refused_as_such(form: ArchiveFormat, tmp_path: Path, left: float) -> None:
+    path = archive_of(tmp_path / "a.zip", form, "a", "b")
+    path.write_bytes(path.read_bytes()[: int(left * path.stat().st_size)])
+    with pytest.raises(
+        form.error, match=r"^[^;]*: it is cut off, or no ZIP file: it has no directory;?[^;]*"
+    ):
+        manifest_in(form, path)
+
+
+@FORMATS
 @pytest.mark.parametrize("members", [("a", "c"), ("a", "a"), ("../a",)])
 def test_a_member_of_another_name_or_of_a_name_twice_is_refused(
     form: ArchiveFormat, tmp_path: Path, members: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""`hermes-memory sessions export|import|rename|archive|pin`: conversations as files, and what a person decides about one."""
+"""The commands `hermes-memory sessions export` and `import`: conversations as files."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ from typing import IO
 
 import click
 
-from hermes_core.actions.conversations import (
-    exported_lines,
-    mark_conversation,
-    named_session,
-    rename_conversation,
-)
+from hermes_core import Memory
+from hermes_core.actions.conversations import exported_lines, named_session
 from hermes_core.cli import Failure
 from hermes_core.cli.options import with_memory
-from hermes_core.cli.output import finish, print_done, print_result, wants_json
+from hermes_core.cli.output import finish, print_result, wants_json
 from hermes_core.config import backup_folder
 from hermes_core.errors import SessionError
-from hermes_core.importers.stream import TORN, ends_within_value
 from hermes_core.kit.cli import without_json
-from hermes_core.memory import Memory
-from hermes_core.safety.json_size import JsonTooLarge, parse_json
+from hermes_core.safety.json_size import TORN, JsonTooLarge, ends_within_value, parse_json
 from hermes_core.safety.terminal import counted
-from hermes_core.sessions.records import Mark
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.transfer import import_session
 from hermes_core.storage.files import ensure_folder
@@ -159,38 +152,3 @@ def _lines(files: tuple[IO[str], ...], torn: list[str]) -> Iterator[tuple[str, s
                 torn.append(f"{file.name}, line {number + 1}: {TORN}")
                 continue
             raise Failure(f"{file.name!r} is not UTF-8 text; name a file that sessions export wrote") from exc
-
-
-@click.command()
-@click.argument("session_id")
-@click.argument("title")
-@with_memory()
-def rename(memory: Memory, session_id: str, title: str) -> None:
-    """Give the conversation SESSION_ID the title TITLE; an empty one removes it."""
-    session = named_session(memory.sessions, session_id)
-    stored = rename_conversation(memory.sessions, session.id, title)
-    print_done(f"title: {stored}" if stored else "the title was removed", session=session.id, title=stored)
-
-
-@click.command()
-@click.argument("session_id")
-@click.option("--off", is_flag=True, help="Bring it back into the lists.")
-@with_memory()
-def archive(memory: Memory, session_id: str, off: bool) -> None:
-    """Take the conversation SESSION_ID out of all lists. It stays whole, and search and recall still find it."""
-    _mark(memory, session_id, "archived", on=not off)
-
-
-@click.command()
-@click.argument("session_id")
-@click.option("--off", is_flag=True, help="Let it be pruned again.")
-@with_memory()
-def pin(memory: Memory, session_id: str, off: bool) -> None:
-    """Keep the conversation SESSION_ID: neither `sessions prune` nor sessions.retention deletes it."""
-    _mark(memory, session_id, "pinned", on=not off)
-
-
-def _mark(memory: Memory, session_id: str, mark: Mark, *, on: bool) -> None:
-    session = named_session(memory.sessions, session_id)
-    mark_conversation(memory.sessions, session.id, mark, on=on)
-    print_done(mark if on else f"no longer {mark}", session=session.id, **{mark: on})

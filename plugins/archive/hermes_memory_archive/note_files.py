@@ -1,41 +1,75 @@
-"""Actions on notes as files: an edit in an editor, and MEMORY.md, USER.md and PROJECT.md in a folder for Git or a move."""
+"""The commands `hermes-memory memory export` and `import`: MEMORY.md, USER.md and PROJECT.md in a folder for Git or a move."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 from msgspec import Struct
 
+from hermes_core import Memory, Notes
 from hermes_core.actions.notes import session_of_user
+from hermes_core.cli.options import user_option, with_memory
+from hermes_core.cli.output import finish, print_result, warn
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import join_entries, parse_note_file
-from hermes_core.curated.origins import UNKNOWN, entry_hash, read_origins, write_origins
+from hermes_core.curated.origins import ORIGINS, UNKNOWN, Note, entry_hash, plain_origin, read_origins
 from hermes_core.curated.places import owner_of_folder
-from hermes_core.curated.store import TARGETS, Notes
+from hermes_core.curated.store import TARGETS
 from hermes_core.curated.view import NoteView
 from hermes_core.errors import CuratedMemoryError, MemoryConflict
-from hermes_core.home import file_name_of
-from hermes_core.memory import Memory
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
+from hermes_core.kit import file_name_of, printable, write_atomic
+from hermes_core.safety.terminal import counted
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
 
 # Folders of a `memories` folder that may hold notes.
 _PROJECTS, _USERS = "projects", "users"
 
 
-def keep_text(memory: Memory, store: Notes, target: MemoryTarget, text: str) -> Path:
-    """Write what a person wrote and what could not be stored beside the notes, and return the file."""
-    path = memory.home.memories / store.files.key(target)
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    place = path.with_name(f"{path.name}.mine.{stamp}")
-    number = 1
-    while place.exists():
-        number += 1
-        place = path.with_name(f"{path.name}.mine.{stamp}-{number}")
-    write_atomic(place, text.encode("utf-8", "surrogatepass"), PRIVATE_FILE)
-    return place
+_all_users_option = click.option(
+    "--all-users", is_flag=True, help="Also the notes of all users of a gateway, in users/."
+)
+
+
+@click.command("export")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@user_option
+@_all_users_option
+@with_memory(reads=True)
+def export_files(opened: Memory, folder: Path, user: str, all_users: bool) -> None:
+    """Write MEMORY.md, USER.md and the PROJECT.md of each repository into DIR, for Git or another home.
+
+    `origins.json` beside them says which entries nobody said. Files of an earlier export are overwritten. For sessions and
+    history as well, see hermes-memory export.
+    """
+    counts = export_note_files(opened, folder, user, all_users=all_users)
+    lines = [f"{folder / name}: {counted(count, 'entry', 'entries')}" for name, count in counts.items()]
+    text = "\n".join(map(printable, lines)) or "There are no notes yet."
+    print_result(counts, lambda: click.echo(text))
+
+
+@click.command("import")
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@user_option
+@_all_users_option
+@with_memory()
+def import_files(opened: Memory, folder: Path, user: str, all_users: bool) -> None:
+    """Make the notes what MEMORY.md, USER.md and projects/*/PROJECT.md in DIR say. A missing file changes nothing.
+
+    This is an edit by hand: hermes-memory memory undo takes it back. With storage.url, DIR may be the folder `memories` of
+    this home, whose files are not read any more.
+    """
+    imported = import_note_files(opened, folder, user, all_users=all_users)
+    done = {file.file: file.result for file in imported if file.result.get("success")}
+    refused = [f"{file.file}: {file.result['error']}" for file in imported if file.file not in done]
+    lines = [printable(f"{name}: {result['message']}") for name, result in done.items()]
+    print_result(imported, lambda: click.echo("\n".join(lines), nl=bool(lines)))
+    for result in done.values():
+        warn(filter(None, [result.get("caution"), result.get("warning")]))
+    finish(click.get_current_context(), [*refused, *opened.problems()], failed=bool(refused))
 
 
 class NotesFile(Struct, frozen=True):
@@ -85,8 +119,31 @@ def export_note_files(
             counts[notes.key] = len(entries)
         beside = folder if notes.target == "project" else path.parent
         file = stored.files.get(notes.target)
-        write_origins(beside, file.notes if file else (), anew=notes.target == "memory")
+        _write_origins(beside, file.notes if file else (), anew=notes.target == "memory")
     return counts
+
+
+def _write_origins(folder: Path, notes: Iterable[Note], *, anew: bool) -> None:
+    """Write the origins of exported notes beside them.
+
+    Args:
+        anew: True for the first file of a folder; False to add to what was written.
+
+    Raises:
+        StorageError: The file can't be written.
+    """
+    path = folder / ORIGINS
+    if anew:
+        path.unlink(missing_ok=True)
+    new = {
+        entry_hash(note.text): plain_origin(note.origin)
+        for note in notes
+        if plain_origin(note.origin).keys() - {"at", "session"} != {"origin"}
+        or note.origin.origin != "person"
+    }
+    if new:
+        entries = {key: plain_origin(origin) for key, origin in read_origins(folder).items()} | new
+        write_atomic(path, (json.dumps({"version": 1, "entries": entries}, indent=1) + "\n").encode())
 
 
 def import_note_files(
