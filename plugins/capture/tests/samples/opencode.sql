@@ -1,0 +1,10 @@
+CREATE TABLE session (id text PRIMARY KEY, parent_id text, directory text, title text, time_created integer, time_updated integer);
+CREATE TABLE message (id text PRIMARY KEY, session_id text, time_created integer, time_updated integer, data text);
+CREATE TABLE part (id text PRIMARY KEY, message_id text, session_id text, time_created integer, time_updated integer, data text);
+INSERT INTO session VALUES ('ses_1', NULL, '/home/ann/wt2', 'Billing', 1795931773000, 1795931785000);
+INSERT INTO message VALUES ('msg_1', 'ses_1', 1795931773560, 1795931779700, '{"role":"user","time":{"created":1795931773560},"agent":"build","model":{"providerID":"local","modelID":"m"},"summary":{"diffs":[]}}');
+INSERT INTO message VALUES ('msg_2', 'ses_1', 1795931778729, 1795931785197, '{"parentID":"msg_1","role":"assistant","mode":"build","agent":"build","path":{"cwd":"/home/ann/wt2","root":"/home/ann/wt2"},"cost":0,"modelID":"m","providerID":"local","time":{"created":1795931778729,"completed":1795931785197},"finish":"stop"}');
+INSERT INTO part VALUES ('prt_1', 'msg_1', 'ses_1', 1795931778600, 1795931778608, '{"type":"text","text":"Where do we deploy the billing service?"}');
+INSERT INTO part VALUES ('prt_2', 'msg_2', 'ses_1', 1795931784671, 1795931784683, '{"snapshot":"4b825dc6","type":"step-start"}');
+INSERT INTO part VALUES ('prt_3', 'msg_2', 'ses_1', 1795931784699, 1795931784766, '{"type":"text","text":"The answer is noted: blue-heron.","time":{"start":1795931784699,"end":1795931784729}}');
+INSERT INTO part VALUES ('prt_4', 'msg_2', 'ses_1', 1795931784972, 1795931784974, '{"reason":"stop","snapshot":"4b825dc6","type":"step-finish","cost":0}');
