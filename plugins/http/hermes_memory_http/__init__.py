@@ -1,0 +1,1 @@
+"""The server `hermes-memory serve`: the memory of a home over HTTP."""
