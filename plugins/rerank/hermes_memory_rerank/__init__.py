@@ -1,0 +1,1 @@
+"""Order of recalled messages by a server, as an extension of `hermes_core`."""
