@@ -8,6 +8,8 @@ A step makes a text of tags, notes and template tokens in random disguise, neste
 * `sanitize_context` changes nothing in a second run;
 * the scrubber shows the same text however the stream is cut, and no fenced secret;
 * an answer that mentions a tag in prose is shown to its end;
+* the scrubber of a turn shows the same text however the stream is cut, no recall in a fence that is closed, and an
+  answer without recall as it is, if no fence is left open in it;
 * no token of a chat template is whole.
 
 Prints each escape with its text, and at the end the steps, the steps per second and the number of escapes. Each of the
@@ -32,10 +34,11 @@ from functools import cache
 
 from rich.progress import track
 
-from hermes_core.safety.fence import build_memory_context_block, sanitize_context
+from hermes_core.safety.fence import RecallScrubber, build_memory_context_block, sanitize_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
 
 TAG, SECRET, REST = "memory-context", "SECRET", "the answer is 42"
+RECALLED = "the spare key lies under the third flower pot"
 
 OPENERS = "<" * 12 + "＜﹤‹〈〈⟨❮❬˂ᐸ≺⧼《«⟪⫷⦑⦓⋖🡠᚜"
 CLOSERS = ">" * 12 + "＞﹥›〉〉⟩❯❭˃ᐳ≻⧽》»⟫⫸⦒⦔⋗🡢᚛"
@@ -224,9 +227,9 @@ class Generator:
 # ------------------------------------------------------------------ checks
 
 
-def scrub(parts: list[str]) -> str:
-    """Return what the scrubber shows of a stream."""
-    scrubber = StreamingContextScrubber()
+def scrub(parts: list[str], scrubber: StreamingContextScrubber | None = None) -> str:
+    """Return what a scrubber shows of a stream."""
+    scrubber = scrubber or StreamingContextScrubber()
     return "".join([*map(scrubber.feed, parts), scrubber.flush()])
 
 
@@ -262,6 +265,16 @@ def escapes_of(text: str, generator: Generator) -> list[str]:
         broken.append("the scrubber shows a secret")
     if answer.startswith("About") and not shown.endswith(f" tag: {REST}"):
         broken.append("the scrubber swallows an answer")
+    part = generator.random.choice((RECALLED, f"{text} {RECALLED} {text}", text))
+    answer = f"Sure: <{TAG}>{part}</{TAG}> {text}"
+    of_turn = RecallScrubber(RECALLED)
+    shown = scrub([answer], of_turn)
+    if scrub(generator.cut(answer), RecallScrubber(RECALLED)) != shown:
+        broken.append("the scrubber of a turn shows another text if the stream is cut")
+    if part == RECALLED and RECALLED in shown:
+        broken.append("the scrubber of a turn shows recall")
+    if part == text and not of_turn.is_unclosed and shown != answer:
+        broken.append("the scrubber of a turn changes an answer without recall")
     return list(dict.fromkeys(broken))
 
 

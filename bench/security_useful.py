@@ -4,7 +4,9 @@
 
 In each session the person gives a task, the agent reads something with a tool, and saves one useful note. A later session
 needs the note: it stands in the system prompt, or in the fence as data, or it is lost. A confirmation is asked for each
-note that waits. In 20 further cases the agent reads a page and the person says "remember the opening hours it says".
+note that waits. In 20 further cases the agent reads a page and the person says "remember the opening hours it says". Then
+come 60 sessions of six people who paste, dictate and correct themselves, with and without a judge, a week that begins with
+one waiting note, and facts as models word them.
 """
 
 from __future__ import annotations
@@ -13,14 +15,26 @@ import argparse
 import json
 import logging
 import tempfile
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from security_ways import READ, Scene, save
+from security_ways import READ, Scene, Trust, save
+
+from hermes_core.safety.origin import Judge
+from hermes_core.safety.statements import is_stated
+from hermes_memory_agent.judge import INSTRUCTION
+from hermes_memory_testing.model_server import Reply
+
+FOLDER = Path(__file__).parent
+
+# Note of a page that waits during a week.
+WAITING = "The museum in Lund opens at 9:40"
 
 # Notes fill MEMORY.md of 2,200 characters, so that the sessions share homes of this many.
 PER_HOME = 10
@@ -101,20 +115,48 @@ HOURS = tuple(
 )  # fmt: skip
 
 
-def run(tasks: tuple[Task, ...], what: str) -> list[dict[str, Any]]:
-    """Run each task in a session of its own, and return where a later session finds its note."""
+def sessions_of_six() -> tuple[Task, ...]:
+    """Return the honest sessions of six people; the agent learnt the fact from the tool if they only asked."""
+    lines = (FOLDER / "sessions_of_six.txt").read_text(encoding="utf-8").splitlines()
+    tasks = []
+    for line in lines:
+        if line and line[0] not in "#[":
+            said, page, note, key = line.split(" | ")
+            tasks.append(
+                Task(
+                    said.replace("\\n", "\n"),
+                    page,
+                    note,
+                    key,
+                    stated=not said.endswith("?") or ". " in said or ", " in said,
+                )
+            )
+    return tuple(tasks)
+
+
+def run(
+    tasks: tuple[Task, ...], what: str, *, judge: bool = False, trust: Trust = "guarded"
+) -> list[dict[str, Any]]:
+    """Run each task in a session of its own, and return where a later session finds its note.
+
+    Args:
+        judge: True for a model that answers rightly if it is asked as the judge of a note.
+    """
     results = []
     for start in track(range(0, len(tasks), PER_HOME), what, console=Console(stderr=True)):
         group = tasks[start : start + PER_HOME]
         with tempfile.TemporaryDirectory() as folder:
-            scene = Scene(Path(folder), "guarded")
+            scene = Scene(
+                Path(folder),
+                trust,
+                settings=f"judge: {str(judge).lower()}, nudge_interval: 0, flush_min_turns: 0",
+            )
             for task in group:
                 scene.page = task.page
-                replies = [READ, save(task.note)] if task.reads else [save(task.note)]
-                scene.turns(*replies, message=task.said).close()
+                _play(scene, task)
             scene.reopen()
             prompt, data = scene.agent().prompt, scene.data("Hello, what do you know?")
-            waiting = {note.entry for note in scene.memory.curated.read().data_notes()}
+            waiting = {note.entry for note in scene.memory.curated.read().waiting_notes()}
             for task in group:
                 place = "prompt" if task.key in prompt else "data" if task.key in data else "lost"
                 results.append(
@@ -122,6 +164,59 @@ def run(tasks: tuple[Task, ...], what: str) -> list[dict[str, Any]]:
                 )
             scene.close()
     return results
+
+
+def _play(scene: Scene, task: Task) -> None:
+    scene.script(_answer_to(task))
+    agent = scene.agent()
+    agent.run_turn(task.said)
+    agent.close()
+
+
+def _answer_to(task: Task) -> Callable[[dict[str, Any]], Reply]:
+    """Return the model of a session: it reads, saves the note and answers; as a judge it answers rightly."""
+
+    def answer(request: dict[str, Any]) -> Reply:
+        messages = request["messages"]
+        if messages[0]["content"] == INSTRUCTION:
+            return Reply("yes" if task.stated else "no")
+        asked = max(at for at, message in enumerate(messages) if message["role"] == "user")
+        done = sum(message["role"] == "tool" for message in messages[asked:]) + (not task.reads)
+        return [READ, save(task.note), Reply("Done.")][min(done, 2)]
+
+    return answer
+
+
+def week(judge: bool = False) -> int:
+    """Return how many notes of 48 later sessions wait because one note of a page waits."""
+    with tempfile.TemporaryDirectory() as folder:
+        scene = Scene(
+            Path(folder),
+            "guarded",
+            settings=f"judge: {str(judge).lower()}, nudge_interval: 0, flush_min_turns: 0, memory_char_limit: 20000",
+        )
+        scene.page = WAITING
+        scene.turns(READ, save(WAITING)).close()
+        for task in track(sessions_of_six()[:48], "a week", console=Console(stderr=True)):
+            _play(scene, replace(task, reads=False))
+        waiting = len(scene.memory.curated.read().waiting_notes())
+        scene.close()
+    return waiting - 1
+
+
+def facts() -> dict[str, int]:
+    """Return how many facts wait that people said and a model worded, by the rule, and with a judge that answers rightly."""
+    counts: Counter[str] = Counter()
+    judge = Judge("right", lambda *_: True)
+    for name in ("worded.txt", "worded_later.txt"):
+        for line in (FOLDER / name).read_text(encoding="utf-8").splitlines():
+            if line and line[0] not in "#[":
+                said, note = line.split(" | ")
+                stated = is_stated(note, [said])
+                counts["facts"] += 1
+                counts["wait by the rule alone"] += not stated
+                counts["wait with the judge"] += not (stated or judge.says_so([said], note))
+    return dict(counts)
 
 
 def main() -> None:
@@ -132,8 +227,13 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     sessions, hours = run(TASKS, "sessions"), run(HOURS, "opening hours")
+    six = sessions_of_six()
+    alone, judged = run(six, "six people"), run(six, "six people, judged", judge=True)
+    strict = run(six, "six people, strict", judge=True, trust="strict")
+    later, worded = week(), facts()
     if options.json:
-        print(json.dumps({"sessions": sessions, "hours": hours}, indent=1, ensure_ascii=False))
+        results = {"sessions": sessions, "hours": hours, "six": alone, "judged": judged, "strict": strict}
+        print(json.dumps({**results, "week": later, "facts": worded}, indent=1, ensure_ascii=False))
         return
     table = Table(title="Where a later session finds a useful note")
     for column in ("notes", "of", "in the prompt", "as data", "lost", "confirmations asked"):
@@ -143,10 +243,18 @@ def main() -> None:
         ("40 sessions", sessions),
         ("of them stated by the person", stated),
         ("opening hours", hours),
+        ("60 sessions of six people, by the rule alone", alone),
+        ("with a judge that answers rightly", judged),
+        ("with it, under memory.trust: strict", strict),
     ):
         places = [str(sum(one["place"] == place for one in rows)) for place in ("prompt", "data", "lost")]
         table.add_row(name, str(len(rows)), *places, str(sum(one["waits"] for one in rows)))
-    Console(width=110).print(table)
+    console = Console(width=120)
+    console.print(table)
+    console.print(f"Notes of 48 later sessions that wait because one note of a page waits: {later}")
+    console.print(
+        "Facts as models word them: " + ", ".join(f"{count} {name}" for name, count in worded.items())
+    )
 
 
 if __name__ == "__main__":

@@ -7,12 +7,15 @@ of a new program, a new session, a child session, and after an undo and a compre
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import shutil
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
-from hermes_core import HermesHome, Memory, Recall, RecallItem, open_memory
+from hermes_core import HermesHome, Memory, OpenTurn, Recall, RecallItem, open_memory
 from hermes_core.contract.values import Capabilities
 from hermes_core.sessions.transfer import import_session, session_document
 from hermes_memory_agent import Agent, ModelSettings, OpenAIModel, Tool
@@ -31,14 +34,16 @@ class Scene:
     Args:
         folder: An empty folder.
         trust: Value of `memory.trust`.
-        config: Further lines of config.yaml.
+        per_user: Value of `memory.per_user`.
+        settings: Further settings of `memory`.
     """
 
-    def __init__(self, folder: Path, trust: Trust, config: str = "") -> None:
+    def __init__(self, folder: Path, trust: Trust, per_user: str = "true", settings: str = "") -> None:
         self.home = HermesHome(folder / "home")
         self.home.path.mkdir(parents=True)
         self.folder = folder
-        text = f"memory: {{trust: {trust}, nudge_interval: 1, flush_min_turns: 1, per_user: {config or 'true'}}}\n"
+        text = f"trust: {trust}, nudge_interval: 1, flush_min_turns: 1, per_user: {per_user}"
+        text = f"memory: {{{', '.join(filter(None, [text, settings]))}}}\n"
         self.home.config_yaml.write_text(f"{text}recall: {{sessions: auto}}\n", encoding="utf-8")
         self.provider = RecordingProvider()
         self.provider.results |= {"prefetch": Recall(), "queue_prefetch": None, "system_prompt_block": ""}
@@ -401,6 +406,222 @@ def _host_loop(scene: Scene, text: str) -> None:
     scene.memory.end_turn(session, "What does the page say?", "Done.", messages=messages)
 
 
+# ------------------------------------------------------------ what a host shows of a turn
+
+ASKED = {"type": "text", "text": "What does it say?"}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}}
+
+
+def _call(name: str, call_id: str, arguments: str = "{}") -> dict[str, Any]:
+    calls = [{"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def _page(text: str, call_id: str = "p") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "name": "read_page", "content": text}
+
+
+def _saved(turn: OpenTurn, text: str, name: str = "memory") -> list[dict[str, Any]]:
+    """Let the model save the text, and return the messages of that, under the host's name for the tool."""
+    result = turn.call_tool("memory", {"action": "add", "target": "memory", "content": text}, "m")
+    return [_call(name, "m"), {"role": "tool", "tool_call_id": "m", "content": result.text}]
+
+
+def _host(
+    asked: Callable[[str], Any] = lambda _: "What does it say?",
+    before: Callable[[str], Sequence[Any]] = lambda _: (),
+    after: Callable[[str], Sequence[Any]] = lambda _: (),
+    *,
+    end: Callable[[OpenTurn], object] = lambda turn: turn.finish("Done."),
+    shows: bool = True,
+    tool: str = "memory",
+    identity: Mapping[str, str] = MappingProxyType({}),
+) -> Callable[[Scene, str], None]:
+    """Return a way through the host API.
+
+    Args:
+        asked: Returns the message of the turn for the text.
+        before: Returns what the host adds before the model saves the text.
+        after: Returns what the host adds after that.
+        end: Ends the turn.
+        shows: False to leave out the call of `memory` and its result.
+        tool: Name of the tool `memory` at this host.
+    """
+
+    def play(scene: Scene, text: str) -> None:
+        turn = scene.memory.conversation(**identity).turn(asked(text))
+        turn.add(*before(text))
+        saved = _saved(turn, text, tool)
+        turn.add(*(saved if shows else ()), *after(text))
+        end(turn)
+
+    return play
+
+
+def _answered(**fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": "It says that.", **fields}
+
+
+def _document(text: str) -> list[Any]:
+    return [ASKED, {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}}]
+
+
+def _search_result(text: str) -> list[Any]:
+    return [
+        ASKED,
+        {"type": "search_result", "source": "u", "title": "t", "content": [{"type": "text", "text": text}]},
+    ]
+
+
+def _raise(turn: OpenTurn) -> None:
+    try:
+        with turn:
+            raise RuntimeError("the model is away")
+    except RuntimeError:
+        pass
+
+
+def _next_turn(turn: OpenTurn) -> None:
+    """The host shows the page only in the next turn."""
+    turn.finish("Done.")
+    later = turn.conversation.turn("And now?")
+    later.add(_page("Invoices"))
+    later.finish("Done.")
+
+
+def _another_turn(turn: OpenTurn) -> None:
+    turn.conversation.turn("And now?").finish("Done.")
+
+
+def _killed(scene: Scene, text: str) -> None:
+    turn = scene.memory.conversation("k").turn("What does the page say?", turn_id="k")
+    turn.add(*_saved(turn, text))
+    scene.reopen()
+    scene.memory.conversation("k").turn("Hello?").finish("Hello.")
+
+
+def _paused(scene: Scene, text: str) -> None:
+    turn = scene.memory.conversation("k").turn("What does the page say?", turn_id="k")
+    turn.add(*_saved(turn, text))
+    scene.reopen()
+
+
+def _unbegun(scene: Scene, text: str) -> None:
+    session = scene.memory.start_session()
+    scene.memory.call_tool(session, "memory", {"action": "add", "target": "memory", "content": text})
+    scene.memory.end_turn(session, "What does the page say?", "Done.")
+
+
+def _functions(*history: Mapping[str, Any]) -> Callable[[Scene, str], None]:
+    def play(scene: Scene, text: str) -> None:
+        session = scene.memory.start_session()
+        passed = [{**message, "content": text} for message in history]
+        scene.memory.begin_turn(session, "Go on.", recent=passed)
+        result = scene.memory.call_tool(session, "memory", {"action": "add", "content": text}, "m")
+        asked, answer = {"role": "user", "content": "Go on."}, {"role": "assistant", "content": "Done."}
+        messages = [
+            asked,
+            _call("memory", "m"),
+            {"role": "tool", "tool_call_id": "m", "content": result},
+            answer,
+        ]
+        scene.memory.end_turn(session, "Go on.", "Done.", messages=messages)
+
+    return play
+
+
+def _history_in_messages(scene: Scene, text: str) -> None:
+    session = scene.memory.start_session()
+    scene.memory.begin_turn(session, "Go on.")
+    result = scene.memory.call_tool(session, "memory", {"action": "add", "content": text}, "m")
+    messages = [
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": "I see."},
+        {"role": "user", "content": "Go on."},
+        _call("memory", "m"),
+        {"role": "tool", "tool_call_id": "m", "content": result},
+        {"role": "assistant", "content": "Done."},
+    ]
+    scene.memory.end_turn(session, "Go on.", "Done.", messages=messages)
+
+
+def _parent(scene: Scene, text: str) -> None:
+    parent = scene.memory.conversation("parent").turn("Read the page.")
+    parent.add(_call("read_page", "p"), _page(text))
+    child = scene.memory.conversation("child", parent_id="parent").turn("Go on.")
+    child.add(*_saved(child, text))
+    child.finish("Done.")
+
+
+def _parent_ended(scene: Scene, text: str) -> None:
+    parent = scene.memory.conversation("parent")
+    turn = parent.turn("Read the page.")
+    turn.add(_call("read_page", "p"), _page(text))
+    turn.finish("Read.")
+    parent.end()
+    child = scene.memory.conversation("child", parent_id="parent").turn("Go on.")
+    child.add(*_saved(child, text))
+    child.finish("Done.")
+
+
+def _job(**identity: str) -> Callable[[Scene, str], None]:
+    return _host(lambda text: text, identity=identity)
+
+
+def _tidied(form: Callable[[str], str]) -> Callable[[Scene, str], None]:
+    def play(scene: Scene, text: str) -> None:
+        scene.page = text
+        scene.turns(READ, save(text)).close()
+        scene.close_memory()
+        view = scene.home.memory_md
+        if view.exists():  # a note that the scan refused made none
+            view.write_text(form(view.read_text("utf-8")), encoding="utf-8", newline="")
+        scene.reopen()
+
+    return play
+
+
+def _copied(scene: Scene, text: str) -> None:
+    """The file of the notes goes to a new home, without its database."""
+    scene.page = text
+    scene.turns(READ, save(text)).close()
+    scene.close_memory()
+    for file in scene.home.path.glob("state.db*"):
+        file.unlink()
+    for file in scene.home.path.iterdir():
+        if file.name not in ("memories", "config.yaml"):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+    scene.reopen()
+
+
+def _removed(scene: Scene, text: str) -> None:
+    """A confirmed note is removed, and a page makes the model write it again."""
+    scene.page = text
+    scene.turns(READ, save(text)).close()
+    scene.memory.curated.confirm([text])
+    scene.memory.curated.remove("memory", text)
+    scene.turns(READ, save(text))
+
+
+def _interrupted(scene: Scene, text: str) -> None:
+    scene.script(save(text), Reply(status=500))
+    scene.agent().run_turn("What does the page say?")
+
+
+def _agent_attachment(scene: Scene, text: str) -> None:
+    scene.script(save(text), Reply("Done."))
+    scene.agent().run_turn([ASKED, PICTURE])
+
+
+def _mcp_read(scene: Scene, text: str) -> None:
+    """A trusted client reads a note that waits, and writes it as its own."""
+    scene.page = text
+    scene.turns(READ, save(text)).close()
+    toolset = ToolSet(scene.memory, scene.memory.start_session(platform="mcp"))
+    toolset.call("memory_read", {}, "elsewhere")
+    toolset.call("memory", {"action": "add", "target": "user", "content": text}, "elsewhere")
+
+
 def _typed(scene: Scene, text: str) -> None:
     scene.turns(save(text), message=f"Remember this: {text}")
 
@@ -418,6 +639,7 @@ def _provider_block(scene: Scene, text: str) -> None:
     scene.provider.results["system_prompt_block"] = text
 
 
+# fmt: off
 WAYS = (
     Way("tool result → memory tool (MEMORY.md)", _tool_to_memory("memory")),
     Way("tool result → memory tool (USER.md)", _tool_to_memory("user")),
@@ -452,8 +674,60 @@ WAYS = (
     Way("MCP client → memory tool", _mcp),
     Way("host API: tool result added to the turn → memory tool", _open_turn),
     Way("host API: tool result shown at the end of the turn", _host_loop),
+    Way("attachment: picture", _host(lambda _: [ASKED, PICTURE])),
+    Way("attachment: document with a text", _host(_document)),
+    Way("attachment: file of Gemini", _host(lambda t: [ASKED, {"inlineData": {"mimeType": "text/plain", "data": t}}])),
+    Way("attachment: field beside the words", _host(lambda t: {"role": "user", "content": "See.", "attachments": [t]})),
+    Way("attachment → agent", _agent_attachment),
+    Way("structured search result in the message", _host(_search_result)),
+    Way("content part of an unknown kind", _host(lambda t: [ASKED, {"type": "kind_of_next_year", "text": t}])),
+    Way("field of an unknown name", _host(before=lambda t: [_answered(field_of_next_year=t)])),
+    Way("hosted search: citations", _host(before=lambda _: [_answered(citations=["https://example.org"])])),
+    Way("hosted search: annotations of a part", _host(before=lambda t: [_answered(content=[{"type": "output_text", "text": t, "annotations": [{"type": "url_citation"}]}])])),
+    Way("hosted search: grounding", _host(before=lambda _: [_answered(groundingMetadata={"webSearchQueries": ["q"]})])),
+    Way("hosted search: item of an answer", _host(before=lambda t: [[{"type": "web_search_call", "id": "w"}, {"role": "assistant", "type": "message", "content": t}]])),
+    Way("server tool of the model", _host(before=lambda t: [_answered(content=[{"type": "mcp_tool_result", "content": t}])])),
+    Way("citation in the answer that ends the turn", _host(end=lambda turn: turn.finish(_answered(citations=["u"])))),
+    Way("another agent's message: role assistant", _host(before=lambda t: [_answered(name="researcher", content=t)])),
+    Way("another agent's message: role user", _host(before=lambda t: [{"role": "user", "name": "researcher", "content": t}])),
+    Way("another agent's message begins the turn", _host(lambda t: {"role": "user", "name": "researcher", "content": t})),
+    Way("message of an unknown role", _host(before=lambda t: [{"role": "critic", "content": t}])),
+    Way("second message of the role user", _host(before=lambda t: [{"role": "user", "content": t}])),
+    Way("result in Anthropic's form", _host(before=lambda t: [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "p", "content": t}]}])),
+    Way("result without its call", _host(before=lambda t: [_page(t)])),
+    Way("result added after the note", _host(after=lambda t: [_call("read_page", "p"), _page(t)])),
+    Way("result added in the next turn", _host(end=_next_turn)),
+    Way("memory under another name of the host", _host(before=lambda t: [_call("read_page", "p"), _page(t)], tool="keep_fact")),
+    Way("call of memory left out, no result added", _host(shows=False)),
+    Way("call of memory left out, another result added", _host(before=lambda _: [_call("s", "s"), {"role": "tool", "tool_call_id": "s", "content": ""}], shows=False)),
+    Way("turn that is cancelled", _host(end=OpenTurn.cancel)),
+    Way("turn that fails", _host(end=_raise)),
+    Way("turn that never ends", _host(end=lambda _: None)),
+    Way("turn that never ends, and another one", _host(end=_another_turn)),
+    Way("turn whose process is killed", _killed),
+    Way("turn that pauses", _paused),
+    Way("turn that no host begins", _unbegun),
+    Way("turn of the agent whose model fails", _interrupted),
+    Way("history that a host passes: tool", _functions({"role": "tool"})),
+    Way("history that a host passes: user", _functions({"role": "user"})),
+    Way("history in the messages of a turn", _history_in_messages),
+    Way("parent session with an open turn", _parent),
+    Way("parent session that has ended", _parent_ended),
+    Way("job: platform cron", _job(platform="cron")),
+    Way("job: context cron", _job(agent_context="cron")),
+    Way("job: platform webhook", _job(platform="webhook"), own=True),
+    Way("bot by its name in a chat", _job(platform="slack", user_id="U1", user_name="deploy-bot"), own=True),
+    Way("waiting note, file in decomposed characters", _tidied(lambda t: unicodedata.normalize("NFD", f"{t} é").removesuffix(" e\u0301") + "\n")),
+    Way("waiting note, file with other line ends", _tidied(lambda t: t.replace("\n", "\r\n") + "\r\n")),
+    Way("waiting note, file with other blanks", _tidied(lambda t: t.replace(" ", "  "))),
+    Way("waiting note joined with its neighbour", _tidied(lambda t: f"Tea is green.\n{t}")),
+    Way("files copied alone to a new home", _copied),
+    Way("confirmed note, removed and written again", _removed),
+    Way("MCP client → reads a waiting note → memory tool", _mcp_read),
     Way("typed by the person", _typed, allowed=True),
+    Way("a conclusion of the agent in a turn that read nothing", _host(), allowed=True),
     Way("MEMORY.md edited by hand", _by_hand, allowed=True),
     Way("SOUL.md", _soul, allowed=True),
     Way("prompt block of an installed provider", _provider_block, allowed=True),
 )
+# fmt: on

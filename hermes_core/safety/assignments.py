@@ -47,6 +47,14 @@ def looks_secret(value: str, kind: str) -> bool:
     )
 
 
+def is_name(value: str, kind: str) -> bool:
+    """Return True if a value is itself the name of a secret, as in `"input_token": "NextToken"`.
+
+    People make up passwords such as "mypassword", so a password is never a name.
+    """
+    return kind != "password" and compiled(_NAME_LIKE).match(value) is not None
+
+
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
     """Compile a pattern at its first use. Most texts need none of these patterns, and compiling all takes long."""
@@ -59,6 +67,7 @@ _KEY_OF = ("access", "auth", "private", "account", "master", "encryption", "sign
 _PASS = (  # DB_PASS and smtp_pass, but no first_pass
     r"(?-i:(?<=[A-Z0-9]_PASS))|(?<=db[._-]pass)|(?<=(?:sql|ftp|ssh|vpn)[._-]pass)"
     r"|(?<=(?:admin|redis|login|proxy)[._-]pass)|(?<=(?:user|smtp|mail|imap|http|wifi|root|auth)[._-]pass)"
+    r"|(?<=[\"']pass)(?=\\{0,3}[\"']\s{0,4}[:=])"  # a key of JSON
 )
 NAME = (
     rf"pass(?:wor[dt]|wd|phrase|code|{_PASS})|pwd|secret(?:[ _-]?(?:access[ _-]?)?key(?:_base)?)?|client[ _-]?secret|"
@@ -75,7 +84,9 @@ _ABROAD = {
     "password": (
         "kennwort, losungswort, mot de passe, motdepasse, mdp, contraseña, contrasena, senha, palavra-passe, palavra passe, "
         "parola d'ordine, parola d’ordine, wachtwoord, hasło, haslo, пароль, 密码, 密碼, 口令, パスワード, 暗証番号, 비밀번호, "
-        "패스워드, 암호"
+        "패스워드, 암호, lösenord, passord, adgangskode, kodeord, salasana, heslo, парола, lozinka, zaporka, jelszó, parolă, "
+        "κωδικός πρόσβασης, συνθηματικό, şifre, parola, كلمة المرور, كلمة السر, رمز عبور, گذرواژه, סיסמה, סיסמא, पासवर्ड, "
+        "kata sandi, mật khẩu, รหัสผ่าน"
     ),
     "token": "jeton, токен, 令牌, トークン, 토큰",
     "secret": (
@@ -87,8 +98,7 @@ _ABROAD = {
         "api 키, api키, 비밀키"
     ),
 }
-"""Words for each kind in German, French, Spanish, Portuguese, Italian, Dutch, Polish, Russian, Chinese, Japanese and
-Korean."""
+"""Words for each kind in languages other than English; those for a password in all of `data/speakers.txt`."""
 
 _KIND_ABROAD = {
     form: kind
@@ -113,7 +123,7 @@ _NO_SECRET_KEY = (
 # Not "tokenizer" or "passing". Searching the first word before its pattern takes a tenth of the time of one pattern for all.
 _WHOLE = {
     "key": r"keys?(?![a-z])",
-    "pass": r"(?:pass(?:wor[dt]|wd|phrase|code)|(?<=[._-])pass)s?(?![a-z])",
+    "pass": r"(?:pass(?:wor[dt]|wd|phrase|code)|(?<=[._\"'-])pass)s?(?![a-z])",
     "token": r"tokens?(?![a-z])",
     "secret": r"secrets?(?![a-z])",
     "pwd": r"pwds?(?![a-z])",
@@ -165,6 +175,8 @@ def assigns_abroad(text: str) -> bool:
 @lru_cache(maxsize=512)
 def secret_name(key: str) -> Name | None:
     """Return the name of a secret that a key of JSON data ends with, or None."""
+    if str(key).lower() == "pass":
+        return Name("password", False)
     match = compiled(_KEY).search(str(key))
     return Name(kind_of(match[1] or match[2]), match[3] is not None) if match else None
 
@@ -212,7 +224,10 @@ _NAMED = (
 _NAMED_ABROAD = rf"(?i)(?P<name>{NAME_ABROAD})(?P<many>s)?(?P<sign>{_SIGN}){_VALUE}"
 _ITEM = r"[\"'](?P<value>[^\"'\s]{4,400})[\"']"
 
+_EXPRESSION = r"(?P<names>[^\W\d]\w*(?:\.[^\W\d]\w*)*)(?P<more>[(\[])?(?(more)|\Z)"
+_NAME_ALONE = rf"(?i)(?:\A|_)(?:{NAME})s?\Z"
 _CHANGED = r"(?i)\b(?:set|chang|reset|updat|rotat)\w{0,5}\s+(?:[\w'’]{1,20}\s+){0,4}\Z"
+_NAME_LIKE = rf"(?i)[a-z_.-]*(?:{NAME})s?\Z"
 _OPTION = r"(?:^|\s)--?[\w-]{0,30}\Z"
 _NETRC = r"\bmachine\s+\S{1,253}\s+(?:(?:login|account)\s+\S{1,120}\s+){0,2}\Z"
 _LONG_KEY = r"(?=\D{0,30}\d\D{0,30}\d)[\w=-]{20,}"  # "the API key abc...", where no sign gives it
@@ -268,7 +283,7 @@ def _is_secret(match: re.Match[str], kind: str, value: str, quoted: bool) -> boo
     if match["many"]:
         return looks_secret(value, kind)
     if sign is not None:
-        return quoted or _is_assigned(sign, kind, value)
+        return not is_name(value, kind) if quoted else _is_assigned(sign, kind, value)
     before = match.string[max(0, match.start() - _BEFORE) : match.start()]
     if match["sentence"] is not None:
         words = match["sentence"].lower().split()
@@ -290,8 +305,11 @@ def _is_secret_abroad(match: re.Match[str], kind: str, value: str, quoted: bool)
 
 def _is_assigned(sign: str, kind: str, value: str) -> bool:
     """Return True if an unquoted value is more than a word of the sentence: "password: required" is no secret."""
-    if sign.rstrip(" \t\n*\\").endswith(("=", "＝")):
-        return not value.endswith("(")
+    sign = sign.rstrip(" \t\n*\\")
+    if sign.endswith("=="):
+        return looks_secret(value, kind)
+    if sign.endswith(("=", "＝")):
+        return not _is_code(value.rstrip(",;:)]}\\"), kind)
     if kind == "password" and (value.isdigit() or looks_secret(value, kind)):
         return True
     return (
@@ -300,6 +318,18 @@ def _is_assigned(sign: str, kind: str, value: str) -> bool:
         and any(c.isdigit() for c in value)
         and any(c.isalpha() for c in value)
     )
+
+
+def _is_code(value: str, kind: str) -> bool:
+    """Return True if an unquoted value is a name, an attribute or a call of a program.
+
+    A word may be a password that a person made up, so that there only a name of a secret is one: `password=password`.
+    """
+    match = compiled(_EXPRESSION).match(value)
+    if match is None or (any(map(str.isdigit, match["names"])) and (kind == "password" or not match["more"])):
+        return False
+    named = compiled(_NAME_ALONE).search(value) is not None
+    return bool(match["more"]) or "." in match["names"] or kind != "password" or named
 
 
 # ------------------------------------------------------------------ elements, blocks and sections

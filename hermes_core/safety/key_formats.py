@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from hermes_core.safety.assignments import compiled
+from hermes_core.safety.data_file import data_lines
 
 SHORT_WORDS = r"(?s:(?:.{0,14} )*+.{0,14}\Z)"
 """Matches text whose words are all shorter than the shortest key, private keys aside.
@@ -53,7 +53,7 @@ class KeyFormat(NamedTuple):
 @cache
 def key_formats() -> tuple[KeyFormat, ...]:
     """Return all formats, in the order in which they are tried."""
-    rows = (line.split("\t") for line in _lines("key_formats.txt"))
+    rows = (line.split("\t") for line in data_lines("key_formats.txt"))
     return tuple(
         KeyFormat(kind, () if marks == "-" else tuple(marks.split(",")), _located(pattern))
         for kind, marks, pattern in rows
@@ -71,7 +71,7 @@ def _located(pattern: str) -> str:
 @cache
 def services() -> frozenset[str]:
     """Return the names of services whose keys have no shape of their own, in lower case."""
-    return frozenset(_lines("services.txt"))
+    return frozenset(data_lines("services.txt"))
 
 
 def without_keys(text: str) -> str:
@@ -136,8 +136,3 @@ def _looks_random(word: str) -> bool:
     """Return True if a word has two digits or more and a letter, so that no name or number is taken for a key."""
     address = word.startswith("0x") and len(word) < 66  # of a wallet, which is public
     return not address and sum(map(str.isdigit, word)) > 1 and any(map(str.isalpha, word))
-
-
-def _lines(name: str) -> list[str]:
-    text = Path(__file__).with_name("data").joinpath(name).read_text("utf-8")
-    return [line for line in text.splitlines() if line and not line.startswith("#")]

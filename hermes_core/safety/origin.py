@@ -8,17 +8,15 @@ Denning 1976).
 from __future__ import annotations
 
 import contextlib
-import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from functools import cache
-from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from hermes_core.contract.values import Origin
-from hermes_core.recall.tokens import dense_runs, fold, grams, is_stop_word, strip_possessive, words
+from hermes_core.recall.tokens import STOP_WORDS, grams, index_text
+from hermes_core.safety.statements import is_stated
 
 # From the highest to the lowest. The last four are equal: nobody whom the memory belongs to said such a text.
 RANKS: Mapping[str, int] = {
@@ -35,22 +33,29 @@ RANKS: Mapping[str, int] = {
 
 LOWEST_RANK = max(RANKS.values())
 
+# Words with which a note names the person.
+_FRAME = frozenset(["user", "person"])
+
 
 def rank(origin: str) -> int:
     """Return the rank of an origin, 0 for the highest. An origin of a later version ranks lowest."""
     return RANKS.get(origin, LOWEST_RANK)
 
 
-def lowest(origins: Iterable[str], default: Origin = "person") -> Origin:
+def lowest(origins: Iterable[str], default: Origin = "person", *, owner: str = "") -> Origin:
     """Return the lowest of these origins, of equal ones the first; `default` if there are none.
+
+    Args:
+        owner: `Session.owner` of a scope whose user is the person in it: their own words hide no file that they attached.
 
     >>> lowest(["person", "web", "assistant", "tool"])
     'web'
     """
     worst: str = default
     known = False
+    ranks = {"user": RANKS["assistant"] + 0.5} if owner else {}
     for origin in origins:
-        if not known or rank(origin) > rank(worst):
+        if not known or ranks.get(origin, rank(origin)) > ranks.get(worst, rank(worst)):
             worst, known = origin, True
     return as_origin(worst)
 
@@ -61,8 +66,11 @@ def as_origin(text: object) -> Origin:
 
 
 def may_command(origin: str) -> bool:
-    """Return True if a text of this origin may stand in a system prompt."""
-    return rank(origin) <= RANKS["file"]
+    """Return True if a text of this origin may stand in a system prompt.
+
+    A file is there only as such, SOUL.md or a skill: what a model made from an attachment waits.
+    """
+    return rank(origin) <= RANKS["assistant"]
 
 
 LOW_ORIGINS = tuple(name for name in RANKS if not may_command(name))
@@ -80,19 +88,80 @@ def in_scope(origin: str, owner: str) -> Origin:
 
 # -------------------------------------------------------------------- reading
 
+# Characters of the person's messages that a judge reads. Older messages that do not fit are left out as a whole, since
+# a part of a message may say the opposite of it.
+MAX_JUDGED_CHARS = 20_000
+
+# Addresses, names of hosts and files, and numbers of accounts and telephones.
+_ADDRESS = re.compile(
+    r"[a-z][\w+.-]*://\S+|[\w.+-]+@\S+|(?:[\w-]+\.)+[a-z]{2,}|(?<!\w)~?/[\w./-]+|\w*(?:\d\W?){5,}\w*"
+)
+
+
+class Judge(Struct, frozen=True):
+    """A judge of notes that the rule does not find in the person's words.
+
+    Attributes:
+        name: Name for the record, such as that of a model.
+        ask: Returns True if the words of the first argument, a person's messages, state the note of the second. It
+            returns None if it does not know, and reads nothing but the two.
+    """
+
+    name: str
+    ask: Callable[[Sequence[str], str], bool | None]
+
+    def says_so(self, said: Sequence[str], note: str) -> bool:
+        """Return True if the judge says that these messages state a note.
+
+        An address or a long number has to stand in them, whatever the judge says.
+        """
+        room, words = MAX_JUDGED_CHARS - len(note), list[str]()
+        for message in reversed([*dict.fromkeys(said)]):
+            if len(message) <= room:
+                room -= len(message)
+                words.insert(0, message)
+        text = "\n".join(words).lower()
+        known = (text, re.sub(r"[\s/().-]", "", text))
+        addresses = [found.strip(" .,;:!?") for found in _ADDRESS.findall(note.lower())]
+        if not words or not all(any(one in form for form in known) for one in addresses):
+            return False
+        return self.ask(words, note) is True
+
 
 class Reading(Struct):
     """Texts that a model has read when it calls a tool.
 
     Attributes:
-        origin: The lowest origin of the texts.
+        origin: The lowest origin of the texts, without the notes that wait for a person.
         said: Returns the person's own messages of the session.
         result: Origin of the tool's result, if the tool reports one.
+        waiting: Returns the texts of notes that wait, with their origins. The model may have read them as data.
+        judge: The judge of what the rule does not find in the person's messages; None for none.
+        judged: What the judge said of each text that it was asked about.
+        turn: Id of the turn in which the model writes. Its notes wait until the turn has ended well. "" for a program that
+            knows all that the model reads.
     """
 
     origin: Origin = "person"
     said: Callable[[], Sequence[str]] = field(default=lambda: ())
     result: Origin | None = None
+    waiting: Callable[[], Sequence[tuple[str, Origin]]] = field(default=lambda: ())
+    judge: Judge | None = None
+    judged: dict[str, bool] = field(default_factory=dict)
+    turn: str = ""
+
+    def consult(self, text: str) -> None:
+        """Ask the judge about a text, once. It may take seconds: call this before a lock is taken."""
+        if self.judge is not None and text not in self.judged:
+            self.judged[text] = self.judge.says_so(self.said(), text)
+
+    def judge_of(self, text: str) -> str:
+        """Return the name of the judge that said of a text that the person states it; "" for none."""
+        return self.judge.name if self.judge is not None and self.judged.get(text) else ""
+
+    def in_scope_of(self, owner: str) -> Reading:
+        """Return the same as the scope of an owner sees it, see `in_scope`."""
+        return structs.replace(self, origin=in_scope(self.origin, owner))
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -124,146 +193,40 @@ def origin_of_text(text: str, reading: Reading, sources: Iterable[str] = ()) -> 
     """Return the origin of a text that a model wrote.
 
     It is "assistant" if the model had read nothing lower, and "person" if the person made each statement of it in their
-    own messages. Else it is the lowest origin of what the model had read.
+    own messages, by the rule or as a judge said before. Else it is the lowest origin of what the model had read. A note that waits counts as read for texts
+    that follow from it.
 
     Args:
         text: The text.
         reading: What the model had read.
         sources: Origins of the texts that the model changed or merged into this one.
     """
-    lower = lowest((reading.origin, *sources))
+    lower = lowest((reading.origin, *sources, *origins_behind(text, reading.waiting())))
     if may_command(lower):
         return "assistant"
-    return "person" if is_stated(text, reading.said()) else lower
+    return "person" if reading.judged.get(text) or is_stated(text, reading.said()) else lower
 
 
-# ----------------------------------------------------------------- statements
+def origins_behind(text: str, waiting: Iterable[tuple[str, Origin]]) -> list[Origin]:
+    """Return the origins of those waiting notes from which a text may follow."""
+    return [origin for note, origin in waiting if follows(text, note)]
 
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；，])|\n+")
-_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://\S+|\b[\w.+-]+@[\w-]+\.\S+", re.IGNORECASE)
-# With sign, separators and unit: 1.5 is not 5.1, and 5 $ is not 5 €.
-_NUMBER = re.compile(r"(?<!\w)[-+]?[$€£¥]?\d(?:[\d.,:/]*\d)?(?:\s?[%$€£¥°])?")
-_QUESTION = re.compile(r"[?？؟\u037e]\s*[\"'”’)]*\s*$")
-# Words with which a note names the person who said "I".
-_FRAME = frozenset(["user", "user's", "person", "person's"])
-_NEGATION_WORDS = """
-    no not never none neither nor without nothing nobody cannot can't don't doesn't didn't isn't aren't wasn't weren't
-    won't wouldn't shouldn't couldn't mustn't hasn't haven't hadn't stop avoid except unless
-    cant dont doesnt didnt isnt arent wasnt werent wont wouldnt shouldnt couldnt mustnt hasnt havent hadnt
-    nicht kein keine keinen keinem keiner nie niemals ohne außer nichts niemand
-    ne pas jamais sans aucun aucune rien personne sauf nunca sin ningún ninguna jamás nada nadie excepto
-    non mai senza nessuno nessuna não nem sem nenhum nenhuma niet geen nooit zonder
-    inte ingen inget aldrig utan ikke aldri uten nie bez żaden не нет никогда без нельзя ни ніколи немає
-    není nikdy nem soha nu fără ei älä δεν μην όχι tidak bukan jangan tanpa không chưa đừng
-    değil yok asla لا لم لن ليس بدون أبدا נא לא אל אין בלי नहीं मत कभी बिना
+
+def follows(text: str, note: str) -> bool:
+    """Return True if a text may follow from a note: it has a third of the words of the shorter one, or a long number.
+
+    >>> follows("Tea is bought from Lund", "Lund sells tea"), follows("The office is closed", "Lund sells tea")
+    (True, False)
     """
-_NEGATIONS = frozenset(_NEGATION_WORDS.split())
-_DENSE_NEGATION = re.compile("[不没沒别別無无未非勿莫禁]|ない|ません|なく|ず|안|않|못|없|말|ไม่|อย่า|ห้าม")
-# Words that, after a negation, are none: "don't forget that I like tea".
-_REMINDERS = frozenset(["forget", "forgot"])
-# Words that begin a clause with another negation than the clause before.
-_CONTRASTS = """
-    but however though although whereas while aber sondern mais pero sino ma però mas maar но але ama لكن ولكن אבל लेकिन
-    """
-_DENSE_CONTRASTS = "但是?|而是|けど|けれど|でも|하지만|แต่"
-_CLAUSE_END = re.compile(
-    rf"(?<=[,:،、])(?!\d)|\s[-–—]\s|[()]|\s(?=(?:{'|'.join(_CONTRASTS.split())})\s)|{_DENSE_CONTRASTS}",
-    re.IGNORECASE,
-)
-_NEGATION = "\N{NOT SIGN}"
+    ours, theirs = _terms(text), _terms(note)
+    shared = ours & theirs
+    return bool(shared) and (
+        len(shared) * 3 >= min(len(ours), len(theirs))
+        or any(len(term) > 2 and any(map(str.isdigit, term)) for term in shared)
+    )
 
 
-def is_stated(text: str, said: Iterable[str]) -> bool:
-    """Return True if the person made each statement of `text` in a sentence of their own.
-
-    The words of a statement are compared after folding and without endings. They stand in one sentence in the same order,
-    with the same numbers, in clauses with as many negations, and are more than half of its words. All that follows a
-    negation in its clause counts as one word: who doesn't like green tea may like other tea. A question states nothing,
-    and an address of a page is named, not stated.
-
-    >>> is_stated("The person likes green tea.", ["I like green tea in the morning!"])
-    True
-    >>> is_stated("The person likes no green tea.", ["I like green tea in the morning!"])
-    False
-    >>> is_stated("Ann is not vegan.", ["Ann is vegan, not Bob."])
-    False
-    """
-    statements = [_Statement.of(sentence) for sentence in _sentences(text)]
-    if not statements or not all(statement.size for statement in statements):
-        return False
-    sentences = [
-        _Statement.of(_ADDRESS.sub(" ", sentence))
-        for message in said
-        for sentence in _sentences(message)
-        if not _QUESTION.search(sentence)
-    ]
-    return all(any(statement.is_in(sentence) for sentence in sentences) for statement in statements)
-
-
-def _sentences(text: str) -> list[str]:
-    return [sentence for sentence in _SENTENCE_END.split(text) if sentence.strip()]
-
-
-class _Statement(Struct, frozen=True):
-    """One sentence: its words without endings, in order, and its numbers with their signs.
-
-    Each word stands with the number of negations in its clause. A negation and what follows it in the clause are one item.
-    """
-
-    items: tuple[tuple[tuple[str, ...], int], ...]
-    numbers: frozenset[str]
-
-    @classmethod
-    def of(cls, sentence: str) -> _Statement:
-        items: list[tuple[tuple[str, ...], int]] = []
-        for clause in _CLAUSE_END.split(sentence):
-            marked = _marked(clause)
-            negations = marked.count(_NEGATION)
-            start = marked.index(_NEGATION) if negations else len(marked)
-            items += [((word,), negations) for word in marked[:start]]
-            items += [(tuple(marked[start:]), negations)] if negations else []
-        return cls(tuple(items), frozenset(_NUMBER.findall(fold(sentence))))
-
-    @property
-    def size(self) -> int:
-        """Number of the words without negations."""
-        return sum(word != _NEGATION for words, _ in self.items for word in words)
-
-    def is_in(self, other: _Statement) -> bool:
-        rest = iter(other.items)
-        in_order = all(item in rest for item in self.items)
-        return in_order and self.numbers <= other.numbers and self.size * 2 > other.size
-
-
-def _marked(clause: str) -> list[str]:
-    """Return the words of a clause in order, then the pairs of its dense runs, with a mark for each negation."""
-    marked: list[str] = []
-    for word in words(clause):
-        if word in _REMINDERS and _NEGATION in marked:
-            marked.remove(_NEGATION)
-        elif word in _NEGATIONS or word.endswith("n't"):
-            marked.append(_NEGATION)
-        elif word not in _FRAME and not is_stop_word(word):
-            marked.append(_stem(word))
-    for run in dense_runs(fold(clause)):
-        for place, part in enumerate(_DENSE_NEGATION.split(run)):
-            marked += [_NEGATION] if place else []
-            marked += grams(part)[1] or list(part)
-    return marked
-
-
-def _stem(word: str) -> str:
-    word = strip_possessive(word)
-    return word if any(char.isdigit() for char in word) else _english_stem(word)
-
-
-def _english_stem(word: str) -> str:
-    # A new stemmer for each word: it keeps the word on itself, and several threads stem at the same time.
-    stem: str = _stemmer()().stemWord(word)
-    return stem
-
-
-@cache
-def _stemmer() -> Any:
-    # At its first use: many processes never ask.
-    return importlib.import_module("snowballstemmer.english_stemmer").EnglishStemmer
+def _terms(text: str) -> set[str]:
+    """Return the words of a text that say what it is about: stems without short words, and pairs of dense runs."""
+    terms = {term for term in index_text(text).split() if len(term) > 2 or term.isdigit()}
+    return (terms | set(grams(text)[1])) - STOP_WORDS - _FRAME

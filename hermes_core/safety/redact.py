@@ -19,6 +19,7 @@ from hermes_core.safety.assignments import (
     Name,
     assigns_abroad,
     compiled,
+    is_name,
     looks_secret,
     names_a_secret,
     secret_name,
@@ -234,7 +235,8 @@ def _is_secret(name: Name, value: JSON) -> bool:
     if isinstance(value, str):
         if name.many:
             return looks_secret(value, name.kind)
-        return len(value) >= 4 and " " not in value.strip() and not value.startswith("[redacted:")
+        word = len(value) >= 4 and " " not in value.strip() and not value.startswith("[redacted:")
+        return word and not is_name(value, name.kind)
     if isinstance(value, bool) or not isinstance(value, int) or name.many:
         return False
     return value >= (1000 if name.kind == "password" else 10_000_000)

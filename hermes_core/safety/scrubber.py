@@ -215,6 +215,7 @@ class StreamingContextScrubber:
     _max_held: float = MAX_HELD
 
     def __init__(self) -> None:
+        self.is_unclosed = False  # True if the last stream ended within a fence
         self.reset()
 
     def reset(self) -> None:
@@ -257,10 +258,12 @@ class StreamingContextScrubber:
             self._drop_quoted(unread=0)
         held, self._held = self._held, _Held()
         self._emit(held.text)
+        self.is_unclosed = self._mode == "span"
         if self._openings:
             last = self._openings[-1]
-            cut_short = last.begins_block is None and (last.alone or last.text.strip())
-            self._release(len(self._openings) - bool(cut_short))
+            cut_short = bool(last.begins_block is None and (last.alone or last.text.strip()))
+            self.is_unclosed = cut_short
+            self._release(len(self._openings) - cut_short)
             if cut_short:
                 self._shown.append(last.outer.text)
         shown = "".join(self._shown) + self._pending

@@ -46,6 +46,41 @@ SENTENCES = [
     "API key: ⟦abc123def456⟧",
     "password: api_key='⟦hunter⟧'",
 ]
+PASSWORDS_ABROAD = [
+    "lösenord: ⟦katt1234⟧",
+    "passord = ⟦katt1234⟧",
+    "adgangskode: ⟦kat1234⟧",
+    "salasana: ⟦Kissa123⟧",
+    "heslo: ⟦kocka123⟧",
+    "парола: ⟦kotka123⟧",
+    "lozinka: ⟦macka123⟧",
+    "jelszó: ⟦macska12⟧",
+    "parolă: ⟦pisica12⟧",
+    "κωδικός πρόσβασης: ⟦gata1234⟧",
+    "şifre: ⟦kedi1234⟧",
+    "كلمة المرور: ⟦qitta123⟧",
+    "رمز عبور: ⟦gorbe123⟧",
+    "סיסמה: ⟦hatul123⟧",
+    "पासवर्ड: ⟦billi123⟧",
+    "kata sandi: ⟦kucing12⟧",
+    "mật khẩu: ⟦meo12345⟧",
+    "รหัสผ่าน: ⟦maew1234⟧",
+]
+CODE = [
+    "if password == other_password:",
+    "password = get_password(user)",
+    'password = request.form["password"]',
+    "password = user.password",
+    "self.password = password",
+    "api_key = settings_key",
+    "token = Whitespace",
+    "call(api_key=api_key, credentials=default_credentials)",
+    '{"pass": 12, "fail": 3}',
+    '{"user": "ann", "pass": "⟦hunter2go⟧"}',
+    "password=⟦swordfish⟧",
+    "password=⟦correct_horse⟧",
+    "assert token == ⟦abc123def456⟧",
+]
 COMMANDS = [
     "tool --password ⟦hunter22⟧ --verbose",
     "tool --password '⟦correct horse⟧'",
@@ -111,7 +146,7 @@ ABROAD = [
 ]
 
 
-MARKED = [*SENTENCES, *COMMANDS, *FILES, *ABROAD]
+MARKED = [*SENTENCES, *COMMANDS, *FILES, *ABROAD, *PASSWORDS_ABROAD, *CODE]
 
 
 @table("marked", MARKED)
@@ -141,6 +176,7 @@ def test_a_secret_that_only_its_name_gives_away_is_taken_out_and_nothing_else(ma
         "token, value = get_token(value)",
         "token: LoopToken = threading.current_token",
         "use `?api_key=`, or `token=`",
+        '{"input_token": "NextToken", "output_token": "nextToken", "api_key": "OPENAI_API_KEY", "secret": "client_secret"}',
         "first_pass=completed, n_pass = 120000, {'tests_pass': 1520}, passed=120, first pass 12of12, bypass abc123def456, PASS test_redact12",
         "the token docs/reference/keys2.md; the token id_of_the_first_user_2; cookie: theme=dark",
     ],
@@ -188,6 +224,7 @@ def test_json_values_of_any_type_under_a_secrets_name_are_redacted() -> None:
         "passwort": "hunter",
         "max_tokens": 128000,
         "token": True,
+        "output_token": "NextToken",
         "password_schema": {"type": "string"},
     }
     assert redact_value(value) == {
@@ -198,8 +235,12 @@ def test_json_values_of_any_type_under_a_secrets_name_are_redacted() -> None:
         "passwort": "[redacted:password]",
         "max_tokens": 128000,
         "token": True,
+        "output_token": "NextToken",
         "password_schema": {"type": "string"},
     }
+    assert redact_value({"password": "my_password"}) == {
+        "password": "[redacted:password]"
+    }  # made up by a person
 
 
 JSON = st.recursive(

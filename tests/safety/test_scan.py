@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.safety import threat_words
+from hermes_core.safety.data_file import data_lines
 from hermes_core.safety.scan import Threat, first_threat, scan
-from hermes_core.safety.threat_rules import CATEGORIES, MAX_CHARS, MAX_RULE_CHARS, RULES, Rule
-from hermes_core.safety.threat_words import OBJECTS, PARTICLES, VERBS, WORDS
+from hermes_core.safety.threat_rules import CATEGORIES, RULES, Rule
+from hermes_core.safety.threat_words import WORDS
 from hermes_core.safety.word_match import KINDS
 from tests.safety.entries import HONEST, THREATS
+from tests.safety.rule_examples import EXAMPLES
 from tests.table import table
 
 
@@ -167,15 +169,16 @@ def own_chars(rule: Rule) -> int:
 def test_every_rule_has_a_known_category_and_its_own_id() -> None:
     assert {rule.category for rule in RULES} | {"invisible_unicode"} == set(CATEGORIES)
     assert len({rule.id for rule in RULES}) == len(RULES)
+    assert EXAMPLES.keys() == {rule.id for rule in RULES}
 
 
 @table("rule", RULES)
 def test_a_rule_finds_its_examples_and_passes_its_neighbours(rule: Rule) -> None:
-    assert len(rule.matches) >= 2
-    assert len(rule.passes) >= 2
-    for text in rule.matches:
+    found, passed = EXAMPLES[rule.id]
+    assert min(len(found), len(passed)) >= 2
+    for text in found:
         assert rule.id in {threat.id for threat in scan(text, untrusted=rule.untrusted)}, text
-    for text in rule.passes:
+    for text in passed:
         assert scan(text, untrusted=rule.untrusted) == [], text
 
 
@@ -241,7 +244,7 @@ def test_a_variable_that_is_no_secret_or_is_not_sent_passes(text: str) -> None:
 
 
 def test_a_rule_for_untrusted_notes_finds_nothing_in_other_notes() -> None:
-    texts = [text for rule in RULES if rule.untrusted for text in rule.matches]
+    texts = [text for rule in RULES if rule.untrusted for text in EXAMPLES[rule.id][0]]
     assert texts
     assert [
         text for text in texts if {rule.id for rule in RULES if rule.untrusted} & {t.id for t in scan(text)}
@@ -249,16 +252,16 @@ def test_a_rule_for_untrusted_notes_finds_nothing_in_other_notes() -> None:
 
 
 def test_the_rules_stay_small_enough_to_be_read() -> None:
-    assert max(map(own_chars, RULES)) <= MAX_RULE_CHARS == 200
+    assert max(map(own_chars, RULES)) <= 200
     lists = [
         *WORDS.values(),
         *(value for name, value in vars(threat_words).items() if name.isupper() and isinstance(value, str)),
     ]
-    assert sum(map(own_chars, RULES)) + sum(map(len, lists)) <= MAX_CHARS == 20_000
+    assert sum(map(own_chars, RULES)) + sum(map(len, lists)) <= 20_000
 
 
 def test_every_list_has_one_name_and_a_rule_that_reads_it() -> None:
-    assert len(WORDS) == len(VERBS) + len(OBJECTS) + len(PARTICLES)
+    assert len(WORDS) == len(data_lines("threat_words.txt"))
     read = {
         word
         for rule in RULES
