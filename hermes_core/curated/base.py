@@ -50,7 +50,11 @@ def read_base(path: Path, own: Path) -> SharedBase:
         origins = _origins_of(file, notes.entries)
     except (ConfigError, MemoryConflict, StorageError) as exc:
         return SharedBase(fault=exc.message)
-    entries = tuple(entry for entry in notes.entries if may_command(origins.get(entry, NoteOrigin()).origin))
+    entries = tuple(
+        entry
+        for entry in notes.entries
+        if entry not in notes.waiting and may_command(origins.get(entry, NoteOrigin()).origin)
+    )
     return SharedBase(entries, origins, notes.conflict)
 
 

@@ -6,7 +6,6 @@ from an editor (CRLF, a byte order mark, blank lines, headings, a last newline) 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct, field
 
 from hermes_core.contract.values import MemoryTarget
+from hermes_core.curated.origins import entry_hash, note_key
 from hermes_core.safety.lookalikes import is_ignorable, skeleton
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ NEIGHBOUR_CHARS = 300
 """Characters on both sides of a border between two entries that are scanned as one text."""
 
 _SEPARATOR = ENTRY_DELIMITER.strip()
+_WAITING_LINE = re.compile(
+    r"^[ \t]*<!-- wait for hermes-memory review:([0-9a-f \t]*)-->[ \t]*\r?\n?", re.MULTILINE
+)
+_KEY_DIGITS = 16
 # The white space of `str.strip`, and the byte order mark that some editors write at the start of a file.
 _EDGES = (
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -76,12 +80,13 @@ class NoteFileContent(Struct, frozen=True):
     """Parsed content of a file: its entries in order. If the file can't be used, `conflict` is the reason.
 
     `canonical` is True if `join_entries(entries)` gives exactly the bytes of the file, so that rewriting loses no
-    layout.
+    layout. `waiting` are the entries that the file itself names as those that wait for a person.
     """
 
     entries: tuple[str, ...] = ()
     conflict: str = ""
     canonical: bool = True
+    waiting: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=64)  # each step of a turn looks at the same notes
@@ -95,8 +100,21 @@ def parse_note_file(data: bytes) -> NoteFileContent:
         )
     if "\0" in text:
         return NoteFileContent(conflict=f"character {text.index(chr(0))} is NUL", canonical=False)
-    entries = split_entries(text)
-    return NoteFileContent(entries, canonical=join_entries(entries) == text)
+    keys = {key for line in _WAITING_LINE.findall(text) for key in line.split()}
+    entries = split_entries(_WAITING_LINE.sub("", text))
+    waiting = tuple(entry for entry in entries if note_key(entry)[:_KEY_DIGITS] in keys)
+    return NoteFileContent(
+        entries, canonical=with_waiting_line(join_entries(entries), waiting) == text, waiting=waiting
+    )
+
+
+def with_waiting_line(text: str, waiting: Sequence[str]) -> str:
+    """Return the text of a file with a last line that names the entries that wait for a person.
+
+    So a copy of the file alone does not make them the person's in another home.
+    """
+    keys = " ".join(note_key(entry)[:_KEY_DIGITS] for entry in waiting)
+    return f"{text}\n<!-- wait for hermes-memory review: {keys} -->\n" if keys else text
 
 
 def split_entries(text: str) -> tuple[str, ...]:
@@ -196,8 +214,7 @@ def entry_handle(entry: str) -> str:
     >>> entry_handle("Likes tea")
     'entry:d73e14c0'
     """
-    # Entries come from files and may hold half a surrogate pair, which UTF-8 refuses.
-    return f"entry:{hashlib.sha256(entry.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return f"entry:{entry_hash(entry)[:8]}"
 
 
 # ------------------------------------------------------------------ system prompt
@@ -448,17 +465,8 @@ def entry_changes(prompt: str, other: str) -> tuple[list[str], list[str]]:
 
 def base_entries(entries: Sequence[str], limit: int, scan: Scan, allows: Allows = _never) -> list[str]:
     """Return the entries of the shared base that a model may see, at most `PROMPT_LIMITS` times the limit in characters."""
-    shown: list[str] = []
-    room = limit * PROMPT_LIMITS
-    scanned = scanned_entries(distinct_entries(entries), limit)
-    flags = flag_entries("memory", scanned, limit, scan, allows)
-    for entry, flagged in zip(scanned, flags, strict=True):
-        if not flagged:
-            room -= len(entry) + len(ENTRY_DELIMITER)
-            if room < 0:
-                break
-            shown.append(entry)
-    return shown
+    shown = entries_for_model("memory", distinct_entries(entries), limit, scan, allows=allows)
+    return [entry for entry in shown if not _MORE.fullmatch(entry)]
 
 
 def base_block(entries: Sequence[str]) -> str:

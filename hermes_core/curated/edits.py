@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hermes_core.contract.values import MemoryAction, MemoryWrite
+from hermes_core.contract.values import MemoryAction
 from hermes_core.curated.document import entry_handle, measure
 
 _PREVIEW_CHARS = 80
@@ -42,9 +42,6 @@ class Operation(Struct, frozen=True):
     content: str = ""
     old_text: str = ""
     after: str | None = None
-
-
-EditRequest = Operation | MemoryWrite
 
 
 class NoteChange(Struct, frozen=True):
@@ -90,9 +87,7 @@ def preview(text: str) -> str:
     return text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
 
 
-def apply(
-    entries: Sequence[str], operations: Sequence[EditRequest], *, batch: bool = False
-) -> Edit | Refusal:
+def apply(entries: Sequence[str], operations: Sequence[Operation], *, batch: bool = False) -> Edit | Refusal:
     """Apply all operations in order. If one of them can't be applied, return its refusal: then none is applied.
 
     Equal entries count as one: all of them are replaced or removed.
@@ -121,16 +116,15 @@ def apply(
     return Edit(tuple(current), tuple(changes))
 
 
-def _place(entries: Sequence[str], operation: EditRequest) -> int:
+def _place(entries: Sequence[str], operation: Operation) -> int:
     """Return the index at which the operation adds an entry."""
-    after = operation.after if isinstance(operation, Operation) else None
-    if after == "":
+    if (after := operation.after) == "":
         return 0
     return entries.index(after) + 1 if after is not None and after in entries else len(entries)
 
 
 def over_budget(
-    before: Sequence[str], edit: Edit, operations: Sequence[EditRequest], limit: int, *, batch: bool
+    before: Sequence[str], edit: Edit, operations: Sequence[Operation], limit: int, *, batch: bool
 ) -> Refusal | None:
     """Return the refusal of an edit that makes the file larger than `limit`; None if the edit is allowed.
 
@@ -238,7 +232,7 @@ def merge(
     edits = (theirs, mine)
     # At one place an addition comes before a change of the entry there.
     hunks = sorted(
-        ((*hunk, side) for side, edited in enumerate(edits) for hunk in _hunks(base, edited)),
+        ((*hunk, side) for side, edited in enumerate(edits) for hunk in changed_ranges(base, edited)),
         key=lambda hunk: (hunk[0], hunk[1], hunk[3]),
     )
     merged: list[str] = []
@@ -283,12 +277,12 @@ def _edited(
 
 def replacements(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield each entry that an edit of the whole text changed, with the entry in its place."""
-    for start, end, entries in _hunks(before, after):
+    for start, end, entries in changed_ranges(before, after):
         if end - start == len(entries) == 1:
             yield before[start], entries[0]
 
 
-def _hunks(base: Sequence[str], edited: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
+def changed_ranges(base: Sequence[str], edited: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
     """Yield the changed ranges of `base`, each with the entries in its place, entry by entry as far as they pair up."""
     for tag, start, end, first, last in SequenceMatcher(None, base, edited, autojunk=False).get_opcodes():
         if tag == "replace" and end - start == last - first:
@@ -340,7 +334,7 @@ def _missing(entries: Sequence[str], others: Sequence[str]) -> list[tuple[int, s
     return missing
 
 
-def in_batch(refusal: Refusal, index: int, operation: EditRequest) -> Refusal:
+def in_batch(refusal: Refusal, index: int, operation: Operation) -> Refusal:
     """Return the refusal of a whole batch because of the refusal of its operation at `index`."""
     reason = (
         f"Operation {index + 1} ({operation.action}): {refusal.reason} "

@@ -12,19 +12,20 @@ import contextlib
 import copy
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
+from hermes_core.contract.values import MemoryTarget, MemoryWrite, Origin, Session
 from hermes_core.curated.base import SharedBase, origins_in_file, read_base
-from hermes_core.curated.document import join_entries, parse_note_file, split_entries
-from hermes_core.curated.edits import merge, replacements
+from hermes_core.curated.document import NoteFileContent, join_entries, parse_note_file, split_entries
+from hermes_core.curated.edits import changed_ranges, merge, replacements
 from hermes_core.curated.history import NoteHistory, change_key
 from hermes_core.curated.hooks import NoteHooks
-from hermes_core.curated.origins import NEW, PERSON, UNKNOWN, Note, NoteOrigin, entry_hash
+from hermes_core.curated.origins import NEW, PERSON, UNKNOWN, Note, NoteOrigin, entry_hash, normal_form
 from hermes_core.curated.places import NotePlaces
 from hermes_core.curated.project import ProjectKeys, Repository, earlier_keys, with_notes_key
 from hermes_core.curated.rows import NoteRows, NotesChanged, StoredFile, place_of
@@ -32,6 +33,7 @@ from hermes_core.curated.stored import NoteSettings
 from hermes_core.curated.view import EditedMeanwhile
 from hermes_core.errors import LockTimeout, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.safety.origin import as_origin, lowest, may_command
 from hermes_core.storage.engine import CommitInDoubt, CommitUnconfirmed, Engine, RowConflict, Statement
 from hermes_core.storage.inventory import lost_store
 
@@ -47,6 +49,10 @@ _MAX_PAUSE_S = 0.02
 _OLDER_BY_S = 1.0
 
 _NOT_ENQUEUED = "Saved here, but the memory provider is not told of it"
+
+
+# Sixty threads that plan at once would void each other's plans for longer than the timeout.
+_RETRIES = threading.RLock()
 
 
 class OpenFile(Struct, frozen=True):
@@ -225,7 +231,12 @@ class NoteFiles:
 
     def last_gone(self, entry: str) -> Note | None:
         """Return an entry as it was when it was last taken away; None if it never was."""
-        return self.changes.last_gone(self.keys, entry) if self._database.exists else None
+        gone = self.changes.last_gone(self.keys, entry) if self._database.exists else None
+        if gone is None or not gone.origin.confirmed:
+            return gone
+        # Whoever takes a note away takes its confirmation back.
+        origin = structs.replace(gone.origin, origin=as_origin(gone.origin.confirmed), confirmed="")
+        return structs.replace(gone, origin=origin)
 
     def _from_view(self, file: StoredFile) -> StoredFile:
         """Return what the view of a file shows, of which nobody knows the origins as the database can't be read."""
@@ -297,12 +308,12 @@ class NoteFiles:
             data is not None
             and (not file.seen or view.written_at() < file.changed_at - _OLDER_BY_S)
             and not parse_note_file(data).conflict
-            and self.changes.had_text(file, data.decode("utf-8"))
+            and self.changes.had_text(file, _text_in(data))
         )
         if data is None or file.was_shown_by(data) or is_older:
             self._write_view(file, data)
             return OpenFile(file, view.read())
-        if file.text.encode() == data:  # written by a program that died before it could say so
+        if file.view_text.encode() == data:  # written by a program that died before it could say so
             self._database.batch([self._rows.set_view(file, data, file.text)])
             return OpenFile(file, data)
         return self._adopt(file, data, session)
@@ -333,7 +344,7 @@ class NoteFiles:
         if emptied or not parsed.canonical:
             copy = view.back_up(file.text.encode() if emptied else data)
         origin, known = self._origins_of_view(file)
-        notes = notes_of(file, after, origin, known)
+        notes = notes_of(file, after, origin, known | waiting_origins(parsed))
         # A file of another program that is met for the first time, in the layout of ours, is no edit.
         is_first = not file.version and parsed.canonical
         change, _ = self.store(
@@ -383,7 +394,7 @@ class NoteFiles:
             with self._database.transaction():
                 # The view of a version that is not the newest would pass for an edit by hand.
                 if self._rows.lock(file):
-                    data = view.write(file.text, expected)
+                    data = view.write(file.view_text, expected)
                     self._database.execute(*self._rows.set_view(file, data, file.text))
         except EditedMeanwhile as exc:
             log.info("%s: %s; the next look adopts it", view.path, exc)
@@ -401,9 +412,11 @@ class NoteFiles:
             LockTimeout: Others changed the notes again and again for longer than the timeout.
         """
         until = time.monotonic() + self._lock_timeout
+        lock: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         while True:
             try:
-                return write()
+                with lock:
+                    return write()
             except (NotesChanged, RowConflict) as exc:
                 if time.monotonic() >= until:
                     raise LockTimeout(
@@ -411,6 +424,7 @@ class NoteFiles:
                         "this change was stored",
                         "nothing was changed: try again",
                     ) from exc
+            lock = _RETRIES
             time.sleep(random.uniform(0, _MAX_PAUSE_S))
 
     def commit(self, opened: OpenFile, notes: Sequence[Note], change: PlannedChange) -> str:
@@ -426,7 +440,7 @@ class NoteFiles:
         if not self.settings.mirror:
             return warning
         after = structs.replace(file, notes=tuple(notes), version=file.version + 1)
-        written = self._write_view(after, opened.data) if after.text != file.text else ""
+        written = self._write_view(after, opened.data) if after.view_text != file.view_text else ""
         return "; ".join(filter(None, (warning, written)))
 
     def _keep_project(self, key: str) -> None:
@@ -535,6 +549,7 @@ class NoteFiles:
         """
         files = [self._files[name] for name in self.enabled if target in (None, name)]
         changed: set[str] = set()
+        views: list[StoredFile] = []
         with self._database.transaction():
             for file in self._rows.read(files):
                 notes = [
@@ -545,11 +560,17 @@ class NoteFiles:
                 ]
                 if notes != list(file.notes):
                     self.store(file, notes)
+                    after = structs.replace(file, notes=tuple(notes), version=file.version + 1)
+                    views += [after] if after.view_text != file.view_text and self.settings.mirror else []
                     changed.update(
                         note.text for note, old in zip(notes, file.notes, strict=True) if note != old
                     )
             for text in sorted(changed) if event else ():
                 self.changes.record(event, entry_hash(text))
+        for file in views:
+            data = self.places.view(file.key).read()
+            if data is not None and file.was_shown_by(data):
+                self._write_view(file, data)
 
     # ---------------------------------------------------------------- whole files
 
@@ -626,7 +647,8 @@ def notes_of(
     """
     left: dict[str, list[Note]] = {}
     for note in file.notes:
-        left.setdefault(note.text, []).append(note)
+        left.setdefault(normal_form(note.text), []).append(note)
+    beside = {} if new else _changed_beside_waiting(file, entries)
     pinned = {
         after
         for before, after in replacements(file.entries, entries)
@@ -634,11 +656,43 @@ def notes_of(
     }
     notes = []
     for entry in entries:
-        if left.get(entry):
-            notes.append(left[entry].pop(0))
+        if same := left.get(normal_form(entry)):
+            place = next((at for at, note in enumerate(same) if note.text == entry), 0)
+            known = same.pop(place)
+            notes.append(known if known.text == entry else structs.replace(known, text=entry))
         elif new and entry in new:
             notes.append(new[entry])
         else:
             own = (origins or {}).get(entry_hash(entry), origin)
+            own = structs.replace(own, origin=lowest([own.origin, *beside.get(entry, ())]))
             notes.append(Note(entry, structs.replace(own, pinned=own.pinned or entry in pinned), NEW))
     return tuple(notes)
+
+
+def waiting_origins(content: NoteFileContent) -> dict[str, NoteOrigin]:
+    """Return the origins of the entries that a file itself names as waiting, by `entry_hash`."""
+    return {entry_hash(entry): UNKNOWN for entry in content.waiting}
+
+
+def _changed_beside_waiting(file: StoredFile, entries: Sequence[str]) -> dict[str, list[Origin]]:
+    """Return the origins of waiting notes in whose place, or beside which, an edit of the whole text changed an entry.
+
+    An editor may join a note with its neighbour, or split it.
+    """
+    forms = [normal_form(note.text) for note in file.notes]
+    low = [None if may_command(note.origin.origin) else note.origin.origin for note in file.notes]
+    found: dict[str, list[Origin]] = {}
+    if not any(low):
+        return found
+    for start, end, changed in changed_ranges(forms, [normal_form(entry) for entry in entries]):
+        # A new entry between two others changes neither.
+        near = low[max(start - 1, 0) : end + 1] if end > start else []
+        for form in changed:
+            found.setdefault(form, []).extend(origin for origin in near if origin)
+    return {entry: found[normal_form(entry)] for entry in entries if normal_form(entry) in found}
+
+
+def _text_in(data: bytes) -> str:
+    """Return the text of the entries in a view of this program; that of the whole file in another layout."""
+    parsed = parse_note_file(data)
+    return join_entries(parsed.entries) if parsed.canonical else data.decode("utf-8")

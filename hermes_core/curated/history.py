@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import join_entries, split_entries
-from hermes_core.curated.origins import Note, entry_hash, origin_from_plain, plain_origin
+from hermes_core.curated.origins import Note, note_key, origin_from_plain, plain_origin
 from hermes_core.curated.rows import StoredFile
 from hermes_core.storage.chain import EVENTS, ChainReport, EventChain, text_digest
 from hermes_core.storage.engine import Engine, Statement, detecting_damage
@@ -104,7 +104,7 @@ class NoteHistory:
             if left[note.text] > 0:
                 left[note.text] -= 1
             else:
-                gone[entry_hash(note.text)] = plain_origin(note.origin) | {"change": note.change}
+                gone[note_key(note.text)] = plain_origin(note.origin) | {"change": note.change}
         values = {
             "file": file.key,
             "target": file.target,
@@ -217,7 +217,7 @@ class NoteHistory:
 
     def last_gone(self, files: Sequence[str], entry: str) -> Note | None:
         """Return an entry as it was when a change last took it away; None if none did."""
-        key, marks = entry_hash(entry), ", ".join("?" * len(files))
+        key, marks = note_key(entry), ", ".join("?" * len(files))
         query = (
             f"SELECT gone FROM note_changes WHERE file IN ({marks}) AND gone LIKE ? ORDER BY id DESC LIMIT 1"
         )
@@ -257,7 +257,7 @@ class NoteHistory:
         for row in self._database.execute(query, (since,)).fetchall() if since else ():
             gone = json.loads(row["gone"])
             for write in _writes(row["writes"]):
-                if (plain := gone.get(entry_hash(write.previous))) is None:
+                if (plain := gone.get(note_key(write.previous))) is None:
                     continue
                 note = _gone(write.previous, plain)
                 known = self.writer(note.change)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,15 +14,25 @@ from msgspec.structs import asdict
 from hermes_core.contract.values import Origin
 from hermes_core.errors import MemoryConflict
 from hermes_core.safety.origin import as_origin
-from hermes_core.storage.files import read_utf8, write_atomic
+from hermes_core.storage.files import read_utf8
 
 ORIGINS = "origins.json"
 """Name of the file of origins beside exported notes. An entry that it does not name is the person's."""
 
 
 def entry_hash(entry: str) -> str:
-    """Return the SHA-256 of an entry, by which decisions about it are recorded."""
+    """Return the SHA-256 of an entry, by which decisions about it are recorded. It may hold half a surrogate pair."""
     return hashlib.sha256(entry.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def normal_form(entry: str) -> str:
+    """Return an entry as all editors leave it: composed characters, and one space for each run of blanks and line ends."""
+    return " ".join(unicodedata.normalize("NFC", entry).split())
+
+
+def note_key(entry: str) -> str:
+    """Return the hash by which a note is the same one after an editor or a sync program has tidied its file."""
+    return entry_hash(normal_form(entry))
 
 
 class NoteOrigin(Struct, frozen=True):
@@ -33,6 +44,8 @@ class NoteOrigin(Struct, frozen=True):
         session: Id of the session in which it was written.
         confirmed: Origin before a person confirmed this text; "" if nobody had to.
         pinned: True if only a person may change or remove the entry.
+        turn: Id of the turn in which a model wrote the text, until that turn has ended well. What its model read is not
+            known before, so that the origin is the lowest until then.
     """
 
     origin: Origin = "person"
@@ -40,6 +53,7 @@ class NoteOrigin(Struct, frozen=True):
     session: str = ""
     confirmed: str = ""
     pinned: bool = False
+    turn: str = ""
 
 
 PERSON = NoteOrigin()
@@ -75,30 +89,8 @@ def origin_from_plain(value: Mapping[str, object]) -> NoteOrigin:
         str(value.get("session", "")),
         str(value.get("confirmed", "")),
         value.get("pinned") is True,
+        str(value.get("turn", "")),
     )
-
-
-def write_origins(folder: Path, notes: Iterable[Note], *, anew: bool) -> None:
-    """Write the origins of exported notes beside them.
-
-    Args:
-        anew: True for the first file of a folder; False to add to what was written.
-
-    Raises:
-        StorageError: The file can't be written.
-    """
-    path = folder / ORIGINS
-    if anew:
-        path.unlink(missing_ok=True)
-    new = {
-        entry_hash(note.text): plain_origin(note.origin)
-        for note in notes
-        if plain_origin(note.origin).keys() - {"at", "session"} != {"origin"}
-        or note.origin.origin != "person"
-    }
-    if new:
-        entries = {key: plain_origin(origin) for key, origin in read_origins(folder).items()} | new
-        write_atomic(path, (json.dumps({"version": 1, "entries": entries}, indent=1) + "\n").encode())
 
 
 def read_origins(folder: Path) -> dict[str, NoteOrigin]:

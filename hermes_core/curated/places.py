@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TypeVar
+from functools import lru_cache
 from urllib.parse import unquote
 
 from msgspec import structs
@@ -18,9 +17,6 @@ from hermes_core.curated.view import NoteView
 from hermes_core.errors import SessionError
 from hermes_core.home import HermesHome, file_name_of
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
 _TARGETS: dict[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user", "PROJECT.md": "project"}
 
 # Views and stores of users that are remembered.
@@ -32,7 +28,8 @@ class NotePlaces:
 
     def __init__(self, home: HermesHome, rows: NoteRows) -> None:
         self._home, self._rows = home, rows
-        self._views: OrderedDict[str, NoteView] = OrderedDict()  # each remembers what it has read
+        self.view = lru_cache(MAX_REMEMBERED)(self._view)
+        """View of a file by its key, which remembers what it has read."""
 
     def of_owner(self, owner: str) -> dict[MemoryTarget, StoredFile]:
         """Return MEMORY.md and USER.md of a `Session.owner`, not read yet."""
@@ -46,10 +43,8 @@ class NotePlaces:
         """Return the notes on a repository, by its `Repository.key`, not read yet."""
         return StoredFile(f"projects/{repository}/PROJECT.md", "", "project")
 
-    def view(self, key: str) -> NoteView:
-        """Return the view of a file."""
-        view = self._views.get(key)
-        return remembered(self._views, key, NoteView(self._home.memories / key)) if view is None else view
+    def _view(self, key: str) -> NoteView:
+        return NoteView(self._home.memories / key)
 
     def repositories(self) -> list[str]:
         """Return the `Repository.key` of each repository on which there are notes.
@@ -73,15 +68,6 @@ class NotePlaces:
         for folder in self._home.memories.glob("users/*"):
             if folder.is_dir() and (owner := owner_of_folder(folder.name)):
                 yield owner
-
-
-def remembered(table: OrderedDict[Key, Value], key: Key, value: Value) -> Value:
-    """Store an object for a file or an owner, and drop the oldest beyond `MAX_REMEMBERED`. Return the stored one."""
-    value = table.setdefault(key, value)
-    while len(table) > MAX_REMEMBERED:
-        with contextlib.suppress(KeyError):  # another thread was first
-            table.popitem(last=False)
-    return value
 
 
 def owner_of_folder(name: str) -> str:

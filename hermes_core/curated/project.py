@@ -96,12 +96,12 @@ class KnownKeys(Struct, frozen=True):
     """The stored keys.
 
     Attributes:
-        identities: Keys by `Repository.identity`.
+        key: Key of the identity of the repository; "" if it has none yet.
         folders: Keys by folder of this machine.
         has_notes: Function that returns True if there are notes under a key.
     """
 
-    identities: Mapping[str, str]
+    key: str
     folders: Mapping[str, FolderKey]
     has_notes: Callable[[str], bool]
 
@@ -126,7 +126,7 @@ class ProjectKeys:
             StorageError: The database can't be read.
         """
         if not self._database.exists:
-            return KnownKeys({}, {}, self._has_view)
+            return KnownKeys("", {}, self._has_view)
         keys, folders, notes = self._database.read(
             [
                 (
@@ -139,7 +139,7 @@ class ProjectKeys:
         )
         files = {row["file"] for row in notes}
         return KnownKeys(
-            dict.fromkeys([repository.identity], keys[0]["key"]) if keys else {},
+            keys[0]["key"] if keys else "",
             {
                 row["place"]: FolderKey(row["key"], row["git"], tuple(row["earlier"].split()))
                 for row in folders
@@ -190,8 +190,7 @@ def with_notes_key(repository: Repository, keys: ProjectKeys) -> Repository:
 def remember_key(repository: Repository, keys: ProjectKeys, known: KnownKeys) -> None:
     """Store under which key the notes on a repository are, so that they are there when its identity has changed."""
     entry = FolderKey(repository.key, repository.git, tuple(earlier_keys(repository, known)))
-    same = known.identities.get(repository.identity) == repository.key
-    if same and known.folders.get(repository.top) == entry:
+    if known.key == repository.key and known.folders.get(repository.top) == entry:
         return
     try:
         keys.store(repository, entry)
@@ -212,8 +211,8 @@ def _known_key(repository: Repository, known: KnownKeys) -> str:
     def has_notes(key: str) -> bool:
         return bool(_KEY.fullmatch(key)) and known.has_notes(key)
 
-    if has_notes(key := known.identities.get(repository.identity, "")):
-        return key
+    if has_notes(known.key):
+        return known.key
     if known.has_notes(repository.key):
         return ""
     for top, entry in known.folders.items():

@@ -16,12 +16,17 @@ from typing import Any
 from msgspec import Struct
 
 from hermes_core.contract.values import MemoryTarget
-from hermes_core.curated.document import join_entries
-from hermes_core.curated.origins import Note, NoteOrigin
+from hermes_core.curated.document import join_entries, with_waiting_line
+from hermes_core.curated.origins import Note, NoteOrigin, normal_form
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.origin import as_origin
+from hermes_core.safety.origin import as_origin, may_command
+from hermes_core.safety.parts import UNKNOWN_ORIGIN
 from hermes_core.storage.engine import Engine, Statement
+
+# Begins the origin of a note whose turn has not ended well; the id of the turn follows. A version that does not know it
+# reads the origin as an import.
+_OPEN = "open:"
 
 _READ = """
     SELECT n.file, n.version, n.changed_at, v.bytes_hash, v.text_hash,
@@ -86,12 +91,20 @@ class StoredFile(Struct, frozen=True, dict=True):
 
     @cached_property
     def text(self) -> str:
-        """The text of the view."""
+        """The texts of the notes as one text."""
         return join_entries(self.entries)
 
+    @cached_property
+    def view_text(self) -> str:
+        """The text of the view, with a line for the notes that wait if there are any."""
+        waiting = [note.text for note in self.notes if not may_command(note.origin.origin)]
+        return with_waiting_line(self.text, waiting)
+
     def note(self, entry: str) -> Note | None:
-        """Return the note with this text; None if there is none."""
-        return next((note for note in self.notes if note.text == entry), None)
+        """Return the note with this text, or with one that differs in form only; None if there is none."""
+        same = (note for note in self.notes if note.text == entry)
+        form = normal_form(entry)
+        return next(same, None) or next((note for note in self.notes if normal_form(note.text) == form), None)
 
     def is_shown_by(self, data: bytes | None) -> bool:
         """Return True if these bytes of the view are those that were seen last, and show the notes as they are."""
@@ -163,7 +176,8 @@ class NoteRows:
             statements.append(("DELETE FROM note_entries WHERE file = ? AND position >= ?", (file.key, same)))
         for position, note in enumerate(notes[same:], same):
             known = note.origin
-            values = (known.origin, known.at, known.session, known.confirmed, int(known.pinned), note.change)
+            origin = f"{_OPEN}{known.turn}" if known.turn else known.origin
+            values = (origin, known.at, known.session, known.confirmed, int(known.pinned), note.change)
             statements.append((_ADD_ENTRY, (file.key, position, note.text, *values)))
         return statements
 
@@ -205,6 +219,18 @@ class NoteRows:
         )
 
 
+def _origin_of(row: Any) -> NoteOrigin:
+    is_open = row["origin"].startswith(_OPEN)
+    return NoteOrigin(
+        UNKNOWN_ORIGIN if is_open else as_origin(row["origin"]),
+        row["at"],
+        row["session"],
+        row["confirmed"],
+        bool(row["pinned"]),
+        row["origin"].removeprefix(_OPEN) if is_open else "",
+    )
+
+
 def _stored(file: StoredFile, rows: Sequence[Any]) -> StoredFile:
     if not rows:
         return StoredFile(file.key, file.owner, file.target)
@@ -212,9 +238,7 @@ def _stored(file: StoredFile, rows: Sequence[Any]) -> StoredFile:
     notes = tuple(
         Note(
             row["text"],
-            NoteOrigin(
-                as_origin(row["origin"]), row["at"], row["session"], row["confirmed"], bool(row["pinned"])
-            ),
+            _origin_of(row),
             row["change"],
         )
         for row in rows

@@ -6,9 +6,10 @@ import contextlib
 import copy
 import time
 import uuid
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,11 +41,11 @@ from hermes_core.curated.edits import (
     preview,
     reverse,
 )
-from hermes_core.curated.files import NoteFiles, PlannedChange, notes_of
+from hermes_core.curated.files import NoteFiles, PlannedChange, notes_of, waiting_origins
 from hermes_core.curated.history import MAX_ID, NoteVersion
 from hermes_core.curated.hooks import NoteHooks
-from hermes_core.curated.origins import Note, NoteOrigin
-from hermes_core.curated.places import remembered
+from hermes_core.curated.origins import Note, NoteOrigin, entry_hash
+from hermes_core.curated.places import MAX_REMEMBERED
 from hermes_core.curated.profile import field_operation
 from hermes_core.curated.project import Repository
 from hermes_core.curated.rows import NotesChanged
@@ -55,6 +56,7 @@ from hermes_core.curated.vetting import (
     is_low,
     new_notes,
     new_origins,
+    open_notes,
     pinned,
     returning_notes,
     too_large,
@@ -62,7 +64,7 @@ from hermes_core.curated.vetting import (
 )
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.origin import Reading, origin_of_text
+from hermes_core.safety.origin import Reading, may_command, origin_of_text
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.engine import Engine
@@ -137,19 +139,18 @@ class Notes:
             lost_at=lost_at,
         )
         self.changes, self.places = self.files.changes, self.files.places
-        # Settings and files stay the same, so that the turns of one user share an object.
-        self._of_owners: OrderedDict[str, Notes] = OrderedDict()
+        self._remember_owners()
         self._scan = NoteScan(home, scan)
         self._refusals = RefusalCounter()
 
     def of(self, session: Session | None) -> Notes:
         """Return the notes of the owner of `session`. With `per_user`, both files are this owner's own."""
         owner = session.owner if session is not None and self.settings.per_user else ""
-        if not owner:
-            return self
-        if (own := self._of_owners.get(owner)) is not None:
-            return own
-        return remembered(self._of_owners, owner, self._with(self.files.of(owner)))
+        return self._of_owner(owner) if owner else self
+
+    def _remember_owners(self) -> None:
+        # Settings and files stay the same, so that the turns of one user share an object.
+        self._of_owner = lru_cache(MAX_REMEMBERED)(lambda owner: self._with(self.files.of(owner)))
 
     def of_repository(self, key: str) -> Notes:
         """Return the notes of the person at home with the PROJECT.md of a repository, by its `Repository.key`."""
@@ -158,7 +159,7 @@ class Notes:
     def with_settings(self, settings: NoteSettings) -> Notes:
         """Return the same notes under other settings."""
         own = self._with(self.files.with_settings(settings))
-        own._of_owners = OrderedDict()
+        own._remember_owners()
         return own
 
     def _with(self, files: NoteFiles) -> Notes:
@@ -224,36 +225,55 @@ class Notes:
 
     # ---------------------------------------------------------------- what a person decides
 
-    def confirm(self, entries: Sequence[str]) -> None:
+    def confirm(self, entries: Sequence[str], event: str = "confirm") -> None:
         """Store that a person read exactly these texts and lets them stand in the system prompt.
 
         No tool of a model may call this.
+
+        Args:
+            event: Kind of the event in the record.
         """
         now = self.files.clock()
 
         def confirmed(note: Note) -> NoteOrigin:
             before = note.origin
-            return structs.replace(
-                before, origin="person", at=now, confirmed=before.confirmed or before.origin
-            )
+            known = before.confirmed or before.origin
+            return structs.replace(before, origin="person", at=now, confirmed=known, turn="")
 
-        self.files.until_unchanged(lambda: self.files.set_origins(confirmed, "confirm", frozenset(entries)))
+        self.files.until_unchanged(lambda: self.files.set_origins(confirmed, event, frozenset(entries)))
 
-    def lower(self, session: Session, since: float, reading: Reading) -> None:
-        """Lower the origin of notes that a model wrote in a session, now that more of what it had read is known.
+    def settle(
+        self, turns: Collection[str], reading: Reading, *, is_known: bool = True, lowers: str = ""
+    ) -> None:
+        """Store the origin of the notes that a model wrote in a turn, now that the turn has ended well.
 
         Args:
-            since: Time in epoch seconds; only notes written since then are lowered.
-            reading: What the model had read.
+            turns: Ids of the turn.
+            reading: What the model had read in it.
+            is_known: False if the messages of the turn do not show that. Then only what the person states stops waiting.
+            lowers: Id of a session whose earlier notes have the origin too, because a result came late; "" for none.
         """
+        inside = reading.in_scope_of(self.files.owner)
 
-        def lowered(note: Note) -> NoteOrigin:
-            before = note.origin
-            if before.origin == "assistant" and before.session == session.id and before.at >= since:
-                return structs.replace(before, origin=origin_of_text(note.text, reading))
-            return before
+        def is_meant(note: Note) -> bool:
+            origin = note.origin
+            late = origin.origin == "assistant" and origin.session == lowers
+            return late or bool(origin.turn and origin.turn in turns)
 
-        self.files.until_unchanged(lambda: self.files.set_origins(lowered))
+        def settled(note: Note) -> NoteOrigin:
+            origin = origin_of_text(note.text, inside) if is_meant(note) else None
+            if origin is None or not (is_known or may_command(origin)):
+                return note.origin
+            return structs.replace(note.origin, origin=origin, turn="")
+
+        for file in self.files.stored() if reading.judge is not None else ():
+            for note in filter(is_meant, file.notes):
+                refused = self._scan.refusal_of("memory", note.text, is_low=True)
+                if refused is None and not may_command(origin_of_text(note.text, inside)):
+                    inside.consult(note.text)
+                if judge := inside.judge_of(note.text):
+                    self.changes.record("judge", entry_hash(note.text), judge=judge)
+        self.files.until_unchanged(lambda: self.files.set_origins(settled))
 
     def pin(self, target: MemoryTarget, old_text: str, *, on: bool = True) -> Result:
         """Let only a person change or remove the entry that `old_text` identifies, or take that back.
@@ -335,7 +355,7 @@ class Notes:
                 added, removed = (now - before).total(), (before - now).total()
                 result["message"] = f"Edited: {added} added, {removed} removed."
                 own = NoteOrigin("person", files.clock(), who.id)
-                notes = notes_of(opened.file, after, own, origins)
+                notes = notes_of(opened.file, after, own, {**(origins or {}), **waiting_origins(written)})
                 if warning := files.commit(opened, notes, PlannedChange(action, who)):
                     result["warning"] = redact(warning)
             gone = Edit(after, tuple(NoteChange(0, "remove", "", entry) for entry in before - now))
@@ -433,6 +453,7 @@ class Notes:
         suppressed = files.hooks.is_suppressed(target)
         limit = self.settings.limits[target]
         writes: list[MemoryWrite] = []
+        low_texts: list[str] = []
         for index, operation in enumerate(operations):
             asked = MemoryWrite(
                 str(uuid.uuid4()), operation.action, target, operation.content, operation.old_text
@@ -440,12 +461,16 @@ class Notes:
             write = vetted_write(files, asked, who, None if suppressed else limit)
             if isinstance(write, MemoryWrite):
                 low = is_low(files, write.content, who, reading)
+                low_texts += [write.content] if low else []
                 write = self._scan.refusal_of(target, write.content, is_low=low) or write
             if isinstance(write, Refusal):
                 return self.refuse(in_batch(write, index, operation) if batch else write, target, who)
             writes.append(write)
         if not writes:
             return self.refuse(Refusal("operations list is empty."), target, who)
+        if reading is not None:  # a text that gives orders was refused before
+            for text in low_texts:
+                reading.consult(text)
         if suppressed:
             return self._hand_on(target, writes, who, reading)
         requests = [
@@ -469,7 +494,7 @@ class Notes:
                     return too_large(files, target, change.previous)
             return (
                 self._scan.refusal_beside(edit)
-                or over_budget(entries, edit, writes, limit, batch=batch)
+                or over_budget(entries, edit, requests, limit, batch=batch)
                 or edit
             )
 
@@ -620,7 +645,7 @@ class Notes:
                 new = new_notes(self.files, opened, edit, change.session, reading)
             else:
                 new = returning_notes(self.files, opened, edit)
-            writes = self._performed(target, edit, change, new)
+            writes = self._performed(target, edit, change, new, reading)
             if isinstance(writes, Refusal):
                 return self.refuse(writes, target, change.session) | notice
             if any(len(one.previous) > limit for one in edit.changes) and opened.data:
@@ -633,7 +658,11 @@ class Notes:
                 if origins:
                     first = min(origins)
                     result |= {"origin": first, "note": WAITS.format(origin=ORIGIN_NAMES[first])}
-                notes = notes_of(opened.file, edit.entries, new=new)
+                notes = notes_of(
+                    opened.file,
+                    edit.entries,
+                    new=open_notes(new, reading.turn if reading is not None else ""),
+                )
                 if warning := self.files.commit(opened, notes, structs.replace(change, writes=writes)):
                     result["warning"] = redact(warning)
             self._refusals.reset(change.session)
@@ -647,7 +676,12 @@ class Notes:
             return self.refuse(refusal, target, change.session)
 
     def _performed(
-        self, target: MemoryTarget, edit: Edit, planned: PlannedChange, new: Mapping[str, Note]
+        self,
+        target: MemoryTarget,
+        edit: Edit,
+        planned: PlannedChange,
+        new: Mapping[str, Note],
+        reading: Reading | None,
     ) -> list[MemoryWrite] | Refusal:
         """Return the writes for the provider: the checked ones as they were carried out, or those of an undo or reset.
 
@@ -657,6 +691,8 @@ class Notes:
         performed: list[MemoryWrite] = []
         for change in edit.changes:
             origin: dict[str, str] = {"origin": new[change.content].origin.origin} if change.content else {}
+            if reading is not None and (judge := reading.judge_of(change.content)):
+                origin["judge"] = judge
             if planned.writes:
                 vetted = planned.writes[change.operation]
                 performed.append(

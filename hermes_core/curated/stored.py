@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -188,9 +188,9 @@ class StoredNotes:
         """Return the origin of an entry; that of a person for a text that is no entry."""
         return next((note.origin for _, note in self._notes() if note.text == entry), PERSON)
 
-    def origins(self) -> list[Origin]:
-        """Return the origins of all entries."""
-        return [note.origin.origin for _, note in self._notes()]
+    def origins(self, turn: str = "") -> list[Origin]:
+        """Return the origins of all entries, without those that this turn has written."""
+        return [note.origin.origin for _, note in self._notes() if not turn or note.origin.turn != turn]
 
     def _notes(self) -> list[tuple[MemoryTarget, Note]]:
         """Return the notes of all files that can be used."""
@@ -261,6 +261,16 @@ class StoredNotes:
             for target, note in self._notes()
             if not self._settings.may_command(note.origin)
         ]
+
+    def data_with_origins(self, turns: Collection[str] = ()) -> list[tuple[str, Origin]]:
+        """Return the texts of the notes that wait and that a model may have read as data, with their origins.
+
+        Args:
+            turns: Ids of turns whose own notes are left out.
+        """
+        notes = [] if self._settings.trust == "strict" else self.waiting_notes()
+        others = [note for note in notes if not note.origin.turn or note.origin.turn not in turns]
+        return [(note.entry, note.origin.origin) for note in others]
 
     def recalled_notes(self) -> list[DataNote]:
         """Return the notes that the model gets as data: none under the trust "strict"."""

@@ -12,6 +12,7 @@ NOTE_TABLES = (
         (Index("notes_by_owner", "owner"),),
         fill=70,
     ),
+    # `origin` is `open:` and the id of a turn until the turn in which a model wrote the entry has ended well.
     Table(
         "note_entries",
         (

@@ -153,7 +153,7 @@ def call_memory_tool(
         except HermesError as exc:
             result = store.refuse(Refusal(exc.message, remedy=exc.remedy), None, session)
         if reading is not None and not _ENTRIES.isdisjoint(result):
-            report_result(stored.origins())
+            report_result(stored.origins(reading.turn))
         if reading is not None:
             result.pop("for_person", None)
     return json.dumps(result, ensure_ascii=False)

@@ -24,11 +24,13 @@ from hermes_core.curated.edits import Edit, Refusal, preview
 from hermes_core.curated.files import NoteFiles, OpenFile
 from hermes_core.curated.origins import NEW, UNKNOWN, Note, NoteOrigin
 from hermes_core.home import HermesHome
-from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text, rank
+from hermes_core.safety.origin import Reading, lowest, may_command, origin_of_text, rank
+from hermes_core.safety.parts import UNKNOWN_ORIGIN
 from hermes_core.safety.redact import secrets_in
+from hermes_core.storage.verdicts import Verdicts
 
 if TYPE_CHECKING:
-    from hermes_core.safety.scan import Scan, Threat
+    from hermes_core.safety.scan import Scan
 
 LIMIT_SETTING: Mapping[MemoryTarget, str] = {
     "memory": "memory.memory_char_limit",
@@ -49,9 +51,10 @@ class NoteScan:
     """
 
     def __init__(self, home: HermesHome, scan: Scan | None) -> None:
-        self.first_threat: Scan = scan or partial(_scan, home)
-        self.first_untrusted: Scan | None = None if scan else partial(_scan, home, untrusted=True)
-        self.allows: Callable[[str], bool] = partial(_allows, home) if scan is None else lambda _: False
+        verdicts = Verdicts(home)
+        self.first_threat: Scan = scan or verdicts.scan
+        self.first_untrusted: Scan | None = None if scan else partial(verdicts.scan, untrusted=True)
+        self.allows: Callable[[str], bool] = verdicts.allows if scan is None else lambda _: False
 
     def shown(self, target: MemoryTarget, entry: str, limit: int, shorten: Callable[[str], str] = str) -> str:
         """Return the text of an entry for the model; for a flagged entry, return a placeholder."""
@@ -115,20 +118,6 @@ class NoteScan:
                         remedy=ALLOW_HINT,
                     )
         return None
-
-
-def _scan(home: HermesHome, text: str, *, untrusted: bool = False) -> Threat | None:
-    # Imported at the first use: loading and compiling the rules takes a tenth of a second, and many processes never
-    # write.
-    from hermes_core.storage.verdicts import Verdicts
-
-    return Verdicts(home).scan(text, untrusted=untrusted)
-
-
-def _allows(home: HermesHome, text: str) -> bool:
-    from hermes_core.storage.verdicts import Verdicts
-
-    return Verdicts(home).allows(text)
 
 
 # ---------------------------------------------------------------------- the text of a write
@@ -222,10 +211,12 @@ def new_origins(
     if reading is None:
         person: Origin = "owner" if session.is_owner else "person"
         return dict.fromkeys(contents, person if own else "user")
-    lower = [source.origin for source in sources]
+    # A model may correct what it wrote in the same turn.
+    turn = reading.turn or None
+    lower = [source.origin for source in sources if source.turn != turn]
     if not own:  # notes that several users share
         return dict.fromkeys(contents, lowest([reading.origin, "user", *lower]))
-    inside = Reading(in_scope(reading.origin, owner), reading.said)
+    inside = reading.in_scope_of(owner)
     return {content: origin_of_text(content, inside, lower) for content in contents}
 
 
@@ -244,7 +235,8 @@ def new_notes(
         own = NoteOrigin(origin, files.clock(), session.id)
         if (known := opened.note(content) or files.last_gone(content)) is not None:
             before = known.origin
-            if before.confirmed or (reading is not None and rank(origin) <= rank(before.origin)):
+            is_lower = not before.turn and rank(origin) <= rank(before.origin)
+            if before.confirmed or (reading is not None and is_lower):
                 own = before
             else:
                 own = structs.replace(own, pinned=before.pinned)
@@ -254,6 +246,21 @@ def new_notes(
             note = notes[change.content]
             notes[change.content] = structs.replace(note, origin=structs.replace(note.origin, pinned=True))
     return notes
+
+
+def open_notes(notes: Mapping[str, Note], turn: str) -> dict[str, Note]:
+    """Return new notes as they are stored: those that may stand in a system prompt wait until their turn has ended well.
+
+    Args:
+        turn: Id of the turn; "" if a person wrote the notes, or a program that knows what its model reads.
+    """
+
+    def opened_origin(origin: NoteOrigin) -> NoteOrigin:
+        if not turn or origin.confirmed or not may_command(origin.origin):
+            return origin
+        return structs.replace(origin, origin=UNKNOWN_ORIGIN, turn=turn)
+
+    return {text: structs.replace(note, origin=opened_origin(note.origin)) for text, note in notes.items()}
 
 
 def returning_notes(files: NoteFiles, opened: OpenFile, edit: Edit) -> dict[str, Note]:

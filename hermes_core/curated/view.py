@@ -47,14 +47,6 @@ class NoteView:
         self._warning = ""
         self._bytes = FileValue[bytes | None]()
 
-    @property
-    def _real_path(self) -> Path:
-        """The target of a symbolic link, because two homes may link to the same file."""
-        try:
-            return self.path.resolve() if self.path.is_symlink() else self.path
-        except (OSError, RuntimeError):  # a link to itself; `read` reports it
-            return self.path
-
     def read(self) -> bytes | None:
         """Return the bytes of the file; None if it does not exist.
 
@@ -163,7 +155,8 @@ class NoteView:
 
     def drop_backups(self) -> int:
         """Delete all backup copies beside the file and the temporary files of killed writes. Return their number."""
-        target = self._real_path
+        # Two homes may link to the same file.
+        target = Path(os.path.realpath(self.path)) if self.path.is_symlink() else self.path
         copies = self._backups() if self.path.parent.exists() else []
         copies += [
             path

@@ -17,6 +17,7 @@ from hermes_core.curated.document import join_entries
 from hermes_core.curated.store import Notes
 from hermes_core.storage.engine import Engine
 from tests.rounds import rounds
+from tests.storage.notes import posix
 
 MakeStore = Callable[..., Notes]
 
@@ -195,6 +196,7 @@ def killed_while_working(home: HermesHome, reached: int, chance: random.Random) 
     return int(lines[-1])
 
 
+@posix
 @pytest.mark.parametrize(
     ("code", "entries", "actions"),
     [

@@ -17,6 +17,7 @@ from hermes_core.curated.view import MAX_BACKUPS
 from hermes_core.errors import MemoryConflict
 from hermes_core.sessions.session_store import SessionStore
 from tests.curated.conftest import notes_of
+from tests.storage.notes import posix
 
 MakeStore = Callable[..., Notes]
 
@@ -212,7 +213,7 @@ def make_loop(path: Path) -> None:
     path.symlink_to(path)
 
 
-@pytest.mark.parametrize("make", [make_folder, make_pipe, make_loop])
+@pytest.mark.parametrize("make", [make_folder, pytest.param(make_pipe, marks=posix), make_loop])
 def test_an_unreadable_file_is_never_taken_for_empty(
     store: Notes, hermes_home: HermesHome, make: Callable[[Path], None]
 ) -> None:

@@ -16,6 +16,7 @@ from hermes_core.curated.document import join_entries
 from hermes_core.errors import ConfigError
 from hermes_core.health.doctor import examine
 from hermes_core.home import HermesHome
+from hermes_core.origins import session_turn
 from hermes_core.safety.origin import Reading
 from tests.outbox_of import ON_POSTGRES
 
@@ -39,7 +40,11 @@ def memory(hermes_home: HermesHome, request: pytest.FixtureRequest) -> Iterator[
 
 def call(memory: Memory, **arguments: Any) -> dict[str, Any]:
     session = memory.session("s")
-    answer: dict[str, Any] = json.loads(memory.call_tool(session, "memory", {"target": "user", **arguments}))
+    text = memory.call_tool(session, "memory", {"target": "user", **arguments})
+    # As at the end of the turn.
+    result = {"role": "tool", "content": text, "origin": "assistant"}
+    memory.internals.origins.settle(session, [session_turn(session)], [result])
+    answer: dict[str, Any] = json.loads(text)
     return answer
 
 
@@ -49,7 +54,7 @@ def user_md(memory: Memory) -> str:
 
 def edit_user_md(memory: Memory, text: str) -> None:
     """Edit USER.md as a person does."""
-    if memory.shared_database is None:
+    if not memory.sessions.database.shared:
         memory.home.user_md.write_text(text, "utf-8")
     else:
         assert memory.curated.edit("user", text, memory.curated.entries("user"))["success"]

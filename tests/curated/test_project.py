@@ -17,6 +17,7 @@ from hermes_core.curated.project import Repository, repository_of
 from hermes_core.health.doctor import _examine_curated
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
+from hermes_core.origins import session_turn
 from hermes_core.storage.engine import Engine
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_testing.fakes import RecordingProvider
@@ -123,7 +124,12 @@ def test_other_folders_are_in_no_repository(tmp_path: Path) -> None:
 
 
 def call(memory: Memory, **arguments: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(memory.call_tool(memory.session("s"), "memory", arguments))
+    session = memory.session("s")
+    text = memory.call_tool(session, "memory", arguments)
+    # As at the end of the turn.
+    result = {"role": "tool", "content": text, "origin": "assistant"}
+    memory.internals.origins.settle(session, [session_turn(session)], [result])
+    answer: dict[str, Any] = json.loads(text)
     return answer
 
 
@@ -328,15 +334,15 @@ def test_a_session_that_goes_on_in_another_repository_gets_the_notes_on_that(
             call(memory, action="add", target="project", content=f"Build {top.name} with make")
     with opened(hermes_home, pond) as memory:
         session = memory.start_session("t")
-        first = memory.frozen_prompt(session)
+        first = memory.system_prompt(session)
         assert "Build pond" in first
         call(memory, action="add", target="project", content="Later")
-        assert memory.frozen_prompt(session) == first
+        assert memory.system_prompt(session) == first
     with opened(hermes_home, lake) as memory:
-        assert "Build pond" not in memory.frozen_prompt(session)
-        assert "Build lake" in memory.frozen_prompt(session)
+        assert "Build pond" not in memory.system_prompt(session)
+        assert "Build lake" in memory.system_prompt(session)
     with opened(hermes_home, tmp_path) as memory:
-        assert "Build lake" not in memory.frozen_prompt(session)
+        assert "Build lake" not in memory.system_prompt(session)
 
 
 # ------------------------------------------------------------------ two machines on one server

@@ -32,8 +32,8 @@ def test_each_user_has_notes_of_their_own(store: Notes, hermes_home: HermesHome,
         ("Mel was here",),
     ]
     assert hermes_home.user_md.read_text().strip() == "Is called Mel"
-    assert hermes_home.user_md_of("telegram:ann").stat().st_mode & 0o777 == 0o600
-    assert hermes_home.memory_md_of("telegram:ann").stat().st_mode & 0o777 == 0o600
+    assert (hermes_home.folder_of("telegram:ann") / "USER.md").stat().st_mode & 0o777 == 0o600
+    assert (hermes_home.folder_of("telegram:ann") / "MEMORY.md").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_owner_from_outside_has_the_notes_of_the_home(store: Notes) -> None:
@@ -100,6 +100,7 @@ def test_a_shared_base_that_can_not_be_shown_is_reported(
     assert "longer than 4,400 characters" in store.read().base_problems()[0]
 
 
+@pytest.mark.sqlite_only("the notes of a home are no file there")
 def test_a_base_that_is_the_notes_of_the_home_is_shown_once_at_home(
     make_store: MakeStore, hermes_home: HermesHome, session: Session
 ) -> None:
@@ -135,7 +136,7 @@ def test_a_profile_edited_by_hand_is_adopted_by_its_owner_alone(
 ) -> None:
     store = make_store()
     store.of(ANN).add("user", "Is called Ann", session=ANN)
-    hermes_home.user_md_of("telegram:ann").write_text("Is called Anna\n")
+    (hermes_home.folder_of("telegram:ann") / "USER.md").write_text("Is called Anna\n")
     store.of(BOB).add("user", "Is called Bob", session=BOB)
     assert "notice" in store.of(ANN).add("user", "Likes tea", session=ANN)
     assert [version.action for version in store.of(ANN).history()] == ["add", "edit", "add"]
