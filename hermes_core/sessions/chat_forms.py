@@ -1,7 +1,6 @@
 """Messages in the forms of model APIs, as the messages in the OpenAI chat form that the store keeps, and back.
 
-The kinds of content parts are those of the OpenAI Chat Completions and Responses APIs, Anthropic's Messages API, Gemini's
-generateContent, Bedrock's Converse and LangChain. `PARTS` says for each kind what it is and whose words it holds.
+The kinds of content parts are those of `safety.parts.PARTS`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, get_args
 
 from hermes_core.errors import SessionError
+from hermes_core.safety.parts import FIELDS, PARTS, named_part
 
 ChatForm = Literal["openai", "anthropic"]
 """The form in which a model's API takes messages."""
@@ -24,59 +24,17 @@ class SDKMessage(Protocol):
 
 
 MessageInput = str | Mapping[str, Any] | SDKMessage | Sequence[str | Mapping[str, Any] | SDKMessage]
-"""A text, a message, a list of content parts, or a list of messages, in any form of `PARTS`."""
-
-PartKind = Literal["text", "thought", "media", "call", "result", "served"]
-
-PARTS: Mapping[str, PartKind] = {
-    **dict.fromkeys(("text", "input_text", "output_text", "refusal"), "text"),
-    **dict.fromkeys(("thinking", "redacted_thinking", "reasoning", "reasoningContent"), "thought"),
-    **dict.fromkeys(
-        (
-            *("image_url", "input_image", "image", "input_audio", "audio", "video", "file", "input_file"),
-            *("document", "container_upload", "inlineData", "inline_data", "fileData", "file_data"),
-        ),
-        "media",
-    ),
-    **dict.fromkeys(
-        (
-            *("tool_use", "toolUse", "tool_call", "functionCall", "function_call", "custom_tool_call"),
-            *("local_shell_call", "computer_call"),
-        ),
-        "call",
-    ),
-    **dict.fromkeys(
-        (
-            *("tool_result", "toolResult", "functionResponse", "function_response", "function_call_output"),
-            *("custom_tool_call_output", "local_shell_call_output", "computer_call_output"),
-        ),
-        "result",
-    ),
-    **dict.fromkeys(
-        (
-            *("server_tool_use", "mcp_tool_use", "web_search_tool_result", "web_fetch_tool_result"),
-            *("mcp_tool_result", "code_execution_tool_result", "search_result", "web_search_call"),
-            *("file_search_call", "code_interpreter_call", "mcp_call", "image_generation_call"),
-            *("executableCode", "executable_code", "codeExecutionResult", "code_execution_result"),
-        ),
-        "served",
-    ),
-}
-"""Kinds of content parts, by their type or their only key.
-
-* text: words of who speaks
-* thought: thoughts of the model, which are no part of the answer
-* media: a picture, sound or document of who speaks
-* call: the model calls a tool of the host
-* result: what a tool of the host returned
-* served: calls of tools of the model's own server, and what these returned
-"""
+"""A text, a message, a list of content parts, or a list of messages, in any form of `safety.parts`."""
 
 _ROLES = {"model": "assistant", "ai": "assistant", "human": "user", "function": "tool"}
+# A search result is no item of an answer: a host gives it as a part of a message.
 _ITEMS = frozenset(
-    {"message", *(kind for kind, what in PARTS.items() if what in ("call", "result", "served"))}
+    {"message", *(name for name, kind in PARTS.items() if kind.holds in ("call", "result"))}
+    - {"search_result"}
 )
-_NOT_SENT = frozenset({"native", "origin", "thoughts", "reasoning", "annotations", "citations"})
+_NOT_SENT = frozenset(
+    {"native", "origin", "thoughts", "reasoning", *(name for name, kind in FIELDS.items() if kind.served)}
+)
 _REFUSED = "give a text, content parts, or a message such as {'role': 'user', 'content': 'text'} or an SDK's object of one"
 
 
@@ -91,7 +49,8 @@ def chat_messages(value: object, role: str) -> list[dict[str, Any]]:
     Raises:
         SessionError: The value is none of these.
 
-    >>> chat_messages([{"type": "tool_use", "id": "t1", "name": "memory", "input": {"a": 1}}], "assistant")[0]["tool_calls"]
+    >>> call = {"type": "tool_use", "id": "t1", "name": "memory", "input": {"a": 1}}
+    >>> chat_messages([call], "assistant")[0]["tool_calls"]
     [{'id': 't1', 'type': 'function', 'function': {'name': 'memory', 'arguments': '{"a": 1}'}}]
     """
     value = _plain(value)
@@ -100,7 +59,10 @@ def chat_messages(value: object, role: str) -> list[dict[str, Any]]:
     if isinstance(value, Mapping):
         if isinstance(choices := value.get("choices"), Sequence) and choices:
             first = _plain(choices[0])
-            return chat_messages(first.get("message") if isinstance(first, Mapping) else None, role)
+            message = _plain(first.get("message")) if isinstance(first, Mapping) else None
+            if isinstance(message, Mapping):  # some servers name the sources of an answer beside it
+                message = {key: value[key] for key in value if _cites(key)} | dict(message)
+            return chat_messages(message, role)
         if (
             isinstance(output := value.get("output"), Sequence)
             and not isinstance(output, str)
@@ -113,7 +75,8 @@ def chat_messages(value: object, role: str) -> list[dict[str, Any]]:
         if any(_is_message(entry) for entry in entries):
             return _merged(message for entry in entries for message in _of_message(entry))
         if all(
-            isinstance(entry, str) or (isinstance(entry, Mapping) and _kind_of(entry)[0]) for entry in entries
+            isinstance(entry, str) or (isinstance(entry, Mapping) and named_part(entry)[0])
+            for entry in entries
         ):
             return _of_message({"role": role, "content": entries})
     raise _refusal(value)
@@ -165,6 +128,11 @@ def _for_request(message: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def _cites(field: str) -> bool:
+    """Return True if a field names what the model's server read for the text beside it."""
+    return field in FIELDS and FIELDS[field].served
+
+
 def _refusal(value: object) -> SessionError:
     return SessionError(f"a {type(value).__name__} was given that is no message with a role", _REFUSED)
 
@@ -180,16 +148,6 @@ def _text_at(value: Mapping[str, Any], key: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _kind_of(part: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the type of a content part and what it holds; "" for a value that is no part."""
-    if isinstance(kind := part.get("type"), str) and kind:
-        return kind, part
-    for key in part:
-        if key in PARTS:
-            return key, part[key] if isinstance(part[key], Mapping) else part
-    return "", part
-
-
 def _of_message(value: Any) -> list[dict[str, Any]]:
     """Return a message or an item of any form as messages in the OpenAI chat form."""
     if not isinstance(value, Mapping):
@@ -201,6 +159,10 @@ def _of_message(value: Any) -> list[dict[str, Any]]:
     if not role:
         raise _refusal(value)
     message = {**value, "role": _ROLES.get(role, role)}
+    if message["role"] == "tool":
+        for key in ("tool_call_id", "name", "tool_name"):
+            if message.get(key) is not None:
+                message[key] = str(message[key])
     if "parts" in message and "content" not in message:  # Gemini
         message["content"] = message.pop("parts")
     if kind in ("message", *_ROLES):
@@ -232,15 +194,20 @@ def _of_parts(message: dict[str, Any], parts: Sequence[Any]) -> list[dict[str, A
         if isinstance(part, str):
             kept.append({"type": "text", "text": part})
             continue
-        name, held = _kind_of(part) if isinstance(part, Mapping) else ("", None)
+        name, held = named_part(part) if isinstance(part, Mapping) else ("", None)
         if held is None or not name:
             raise SessionError(f"a content part is a {type(part).__name__} of no known type", _REFUSED)
-        match PARTS.get(name):
+        kind = PARTS.get(name)
+        match "served" if kind is None or kind.served else kind.holds:
             case "text" if held.get("thought"):  # Gemini
                 thoughts.append({"type": "thinking", "thinking": str(held.get("text") or "")})
             case "text":
-                text = held.get("text") if "text" in held else held.get("refusal")
-                extras = {key: held[key] for key in ("annotations", "citations") if held.get(key)}
+                given = next((held[key] for key in ("text", "refusal") if key in held), None)
+                if given is None and name == "citationsContent":  # Bedrock
+                    given = "".join(str(one.get("text", "")) for one in held.get("content") or ())
+                # The Assistants API gives an object with the text and its citations.
+                text, beside = (given.get("value"), given) if isinstance(given, Mapping) else (given, {})
+                extras = {key: value for key, value in {**beside, **held}.items() if value and _cites(key)}
                 kept.append({"type": "text", "text": str(text or ""), **extras})
             case "thought":
                 thoughts.append({"type": name, **held})

@@ -378,6 +378,26 @@ def id_among(database: Engine, rows: Iterable[Any], session_id: str, user: str) 
     return composed if composed not in stored else id_for(database, composed, user)
 
 
+def require_scope(database: Engine, *scopes: object, everybody: bool) -> None:
+    """Raise `SessionError` for a read that names nobody, if a user from outside has a session in the store.
+
+    The store decides, and not what this process has begun. A program that serves users and was just restarted, or has a
+    second process, has the same sessions before anybody speaks to it. A home that only its person uses needs no scope.
+
+    Args:
+        database: The engine of the store.
+        scopes: What may name whose sessions are read; None for what names nobody.
+        everybody: True if the caller wants the sessions of all users.
+    """
+    if everybody or not database.exists or any(scope is not None for scope in scopes):
+        return
+    if database.execute("SELECT 1 FROM sessions s WHERE s.user > '' LIMIT 1").fetchone() is not None:
+        raise SessionError(
+            "users from outside have sessions here, and the call does not say whose it reads",
+            "pass the session or the user, or call a Conversation; everybody=True reads what all of them said",
+        )
+
+
 def session_key(connection: Reader, session_id: str, lock: str = "") -> int:
     """Return the row key of a session. Raise `SessionError` if the session doesn't exist.
 
@@ -540,10 +560,10 @@ def _numbers(connection: Reader, base: str, user: str | None = None) -> dict[int
     """
     of_user, owner = _of_user(user)
     rows = connection.execute(
-        # A range, so that the index is used; `$` is the character after `#`.
+        # One range, so that the index is used; `$` is the character after `#`.
         f"""SELECT title, id FROM sessions
-           WHERE title <> '' AND (title = ? OR title >= ? AND title < ?) {of_user} ORDER BY "user" = ''""",
-        (base, f"{base} #", f"{base} $", *owner),
+           WHERE title <> '' AND title >= ? AND title < ? AND (title = ? OR title >= ?) {of_user} ORDER BY "user" = ''""",
+        (base, f"{base} $", base, f"{base} #", *owner),
     )
     numbers = {}
     for title, session_id in rows:

@@ -22,19 +22,13 @@ from hermes_core.curated.places import repair_notes
 from hermes_core.curated.rows import NoteRows
 from hermes_core.curated.tables import NOTE_TABLES
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
-from hermes_core.sessions.schema import MIGRATIONS
+from hermes_core.sessions.schema import MIGRATIONS, STORED_TABLES
 from hermes_core.sessions.search import index
 from hermes_core.sessions.search.protocol import LAST_ID_KEY, PROGRESS_KEY
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
-
-TABLES = (
-    *("sessions", "messages", "turns", "state_meta", "outbox_rows", "outbox_settled", "outbox_refused"),
-    *("open_turns", "open_messages", "host_state", "turn_records", "daily_usage"),
-    *(table.name for table in NOTE_TABLES),
-)
 
 # SQLite's default, which all our files have.
 PAGE_SIZE = 4096
@@ -146,24 +140,36 @@ def repair(
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Within the block, keep other processes from opening the database; on Windows, do nothing.
+    """Within the block, keep other processes from opening the database; on Windows, only look that none has it open.
 
     Raises `DatabaseUnavailable` if another process has the database open. This process must not have it open either,
     because closing the file at the end of the block would drop all locks of this process on it.
     """
-    if os.name == "nt" or not path.exists():
+    if not path.exists():
         yield
         return
-    import fcntl
-
+    try:
+        import fcntl
+    except ImportError:
+        try:
+            # Refused while the file is open; the block could not replace it then either.
+            os.rename(path, path)  # noqa: PTH104  callers count their own renames, and take them back
+        except OSError as exc:
+            raise _in_use(path) from exc
+        yield
+        return
     with path.open("r+b") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_SIZE, _SHARED_FIRST)
         except OSError as exc:
-            raise DatabaseUnavailable(
-                f"another program has {str(path)!r} open", "stop it, then try again; nothing was changed"
-            ) from exc
+            raise _in_use(path) from exc
         yield
+
+
+def _in_use(path: Path) -> DatabaseUnavailable:
+    return DatabaseUnavailable(
+        f"another program has {str(path)!r} open", "stop it, then try again; nothing was changed"
+    )
 
 
 def _stamps(path: Path) -> list[tuple[str, int, int]]:
@@ -219,8 +225,8 @@ def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> No
             stack.enter_context(contextlib.closing(old))
             with new.transaction() as connection:
                 connection.execute("PRAGMA defer_foreign_keys = ON")  # a message may come without its session
-                for table in TABLES:
-                    _copy_table(old, connection, table, result, progress)
+                for table in STORED_TABLES:
+                    _copy_table(old, connection, table.name, result, progress)
                 if not any(result.saved.values()) and any(
                     result.lost.values()
                 ):  # a store may be empty and whole
@@ -496,7 +502,7 @@ def idle_sessions(
         (before,),
     ).fetchall()
     idle = {row["id"] for row in rows} - sessions.meta.marked("pinned")
-    for listed in sessions.list_sessions(limit=keep) if keep else ():
+    for listed in sessions.list_sessions(limit=keep, everybody=True) if keep else ():
         idle -= sessions.lineage(listed.session.id)
     in_archive = sessions.meta.marked("archived") if archived else idle
     fitting = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from hermes_core.errors import ConfigError, DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions import records
+from hermes_core.sessions.lineage import require_scope
 from hermes_core.sessions.records import (
     PROGRAM_SOURCES,
     Order,
@@ -22,7 +24,7 @@ from hermes_core.sessions.records import (
     sqlite_text,
 )
 from hermes_core.sessions.search.proof import IndexProof
-from hermes_core.sessions.search.protocol import INDEX_LOST, MessageIndex, VectorIndex
+from hermes_core.sessions.search.protocol import INDEX_LOST, MessageIndex, Reranker, VectorIndex
 from hermes_core.storage.engine import Engine, detecting_damage
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class PastSessions:
     Attributes:
         made_vectors: The index for search by meaning if it was needed so far.
         proof: The proof that the index of words finds what is stored.
+        reranker: The order of an extension for what a search found; None for the order of the search.
 
     Args:
         make_vectors: Factory of the index for search by meaning, called when it is first needed.
@@ -58,6 +61,7 @@ class PastSessions:
         self._make_vectors, self._vectors_lock = make_vectors, threading.Lock()
         self.made_vectors: VectorIndex | None = None
         self._vector_problem = ""
+        self.reranker: Reranker | None = None
         local_zone = zone or datetime.now().astimezone().tzinfo
         assert local_zone is not None
         self._zone: tzinfo = local_zone
@@ -72,6 +76,7 @@ class PastSessions:
         until: float | None = None,
         session: str | Sequence[str] | None = None,
         user: str | None = None,
+        everybody: bool = False,
         exclude_sources: Sequence[str] = (),
         exclude_sessions: Sequence[str] = (),
         limit: int = 10,
@@ -82,7 +87,7 @@ class PastSessions:
         now: float | None = None,
         traces: list[SearchTrace] | None = None,
     ) -> SearchHits:
-        """Return the messages that answer `query` best. No query raises an error.
+        """Return the messages that answer `query` best. No text of a query raises an error.
 
         The attribute `problem` of the result tells if messages may be missing; `problems_of` returns all reasons.
 
@@ -100,7 +105,8 @@ class PastSessions:
             since: Search only messages at or after this time, in epoch seconds.
             until: Search only messages before this time, in epoch seconds.
             session: Search only the session with this id, or one of these ids.
-            user: Search only sessions of this owner.
+            user: Search only sessions of this owner, "" for the person at home.
+            everybody: True to search the sessions of all owners, if `user` and `session` are None.
             exclude_sources: Sources to leave out.
             exclude_sessions: Ids of sessions to leave out.
             limit: Largest number of messages.
@@ -112,8 +118,13 @@ class PastSessions:
             distinct: True to return each text once.
             now: Time in epoch seconds from which "last week" in the query counts; the store's clock by default.
             traces: Gets what the search decided on: of the sessions of persons, and of those that a program began.
+
+        Raises:
+            SessionError: Users from outside have sessions, and neither `user`, `session` nor `everybody` says whose to search.
         """
+        require_scope(self._database, user, as_tuple(session) or None, everybody=everybody)
         # Imported here, so that commands which count or list sessions start 80 ms sooner.
+        from hermes_core.recall.dates import asks_for_first
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search.candidates import search, search_plainly
         from hermes_core.sessions.search.filters import Filters
@@ -130,6 +141,7 @@ class PastSessions:
             until=until,
             user=user and sqlite_text(user),
         )
+        began = time.monotonic()
         now = self._clock() if now is None else now
         query = sqlite_text(query)
         with detecting_damage(self._database):
@@ -144,6 +156,9 @@ class PastSessions:
             filters = replace(filters, exclude_sources=stored)
             analysis = analyse(query, now=now, names=facts.names, zone=self._zone)
             limit = max(limit, 0)
+            # These are ordered by time, not by how well they answer.
+            is_by_time = sort is not None or analysis.time_only or asks_for_first(query)
+            reranker = None if is_by_time or not limit else self.reranker
             programs: tuple[str, ...] = ()
             if not (filters.sources or filters.sessions):
                 programs = tuple(
@@ -156,27 +171,23 @@ class PastSessions:
             is_lost = facts.newest is None
 
             def search_in(filters: Filters, count: int, distinct: Distinct) -> list[SearchHit]:
-                trace = SearchTrace(filters, analysis, count, proactive=proactive, now=now, zone=self._zone)
+                most = min(count, limit)
+                trace = SearchTrace(filters, analysis, most, proactive=proactive, now=now, zone=self._zone)
                 if traces is not None:
                     traces.append(trace)
                 if not (is_lost or damage):
                     try:
                         return search(
                             self._index,
-                            analysis,
-                            filters,
+                            trace,
                             limit=count,
                             order=sort,
                             newest=facts.newest or 0,
-                            now=now,
-                            zone=self._zone,
                             vectors=vectors,
                             question=vectors.question(query, analysis.text) if vectors else "",
                             covered=covered,
-                            proactive=proactive,
                             snippets=snippets,
                             distinct=distinct,
-                            trace=trace,
                         )
                     except (DatabaseCorrupt, sqlite3.OperationalError) as exc:
                         damage.append(exc)
@@ -189,10 +200,16 @@ class PastSessions:
                 hits = SearchHits(
                     search_in(
                         replace(filters, exclude_sources=(*stored, *programs)),
-                        limit,
+                        limit if reranker is None else max(limit, reranker.depth),
                         "text" if distinct else "",
                     )
                 )
+                if reranker is not None and hits:
+                    elapsed = time.monotonic() - began
+                    ordered = reranker.order(query, analysis.text, hits, elapsed)
+                    hits[:] = ordered[:limit]
+                    if traces:
+                        traces[-1].reranked = [hit.message_id for hit in ordered]
                 if programs and len(hits) < limit:
                     hits += search_in(replace(filters, sources=programs), limit - len(hits), "words")
                     if sort:
@@ -244,7 +261,7 @@ class PastSessions:
         """Return a sentence for each reason why a search may have missed messages."""
         fault = self.vector_fault
         by_words = fault and f"{fault}; this search was by words only"
-        return list(filter(None, [hits.problem or self.problem, by_words]))
+        return list(filter(None, [hits.problem or self.problem, by_words, self.rerank_fault]))
 
     def prove(self) -> str:
         """Return the sentence of `problem`, or about an index that does not find what is stored; "" if all is well."""
@@ -298,6 +315,18 @@ class PastSessions:
         """The reason why searches are by words only although search by meaning is configured; "" if they are not."""
         vectors = self.vectors
         return self._vector_problem or (vectors.fault if vectors is not None else "")
+
+    def unread(self) -> int:
+        """Return how many messages search by meaning does not know yet; 0 without such a search, or while it has a fault."""
+        vectors = self.vectors
+        if vectors is None or not self._database.exists or vectors.fault or vectors.remedy():
+            return 0
+        return vectors.missing()
+
+    @property
+    def rerank_fault(self) -> str:
+        """The reason why an extension that orders what is found does not do so; "" if it does, or there is none."""
+        return self.reranker.fault if self.reranker is not None else ""
 
     @property
     def problem(self) -> str:

@@ -17,12 +17,14 @@ from msgspec import Struct
 from hermes_core.contract.values import Message, Origin, Turn
 from hermes_core.errors import SessionError
 from hermes_core.safety.origin import RANKS, as_origin, lowest, may_command
+from hermes_core.safety.parts import PARTS, named_part
 from hermes_core.storage.engine import Statement
 
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
+_MEDIA_LINE = re.compile(r"^\[[\w-]+\]$", re.MULTILINE)
 _TURN_REF = re.compile(r"([0-9a-f]{32}):\d+")
 
 # Roles of the instructions that a host sends before a conversation. They are no part of it.
@@ -65,14 +67,12 @@ class State(IntEnum):
 
     Attributes:
         LIVE: The model gets the message, and search finds it.
-        COMPACTED: The model no longer gets the message; search finds it.
         REWOUND: The message was undone. Neither the model nor search gets it.
         COPIED: A compression copied the message from the previous session. The model gets the copy; search finds the
             original.
     """
 
     LIVE = 0
-    COMPACTED = 1
     REWOUND = 2
     COPIED = 3
 
@@ -93,7 +93,6 @@ class StoredMessage(Struct, frozen=True):
         tool_calls: The tool calls of the message.
         reasoning: The model's thoughts.
         parts: All content parts if the message was stored as parts.
-        compacted: True if the model no longer gets the message.
         copied: True if a compression copied the message from the previous session.
         native_json: The message in the form of a framework, as JSON; see `native`.
         origin: Who or what the text comes from.
@@ -111,7 +110,6 @@ class StoredMessage(Struct, frozen=True):
     tool_calls: tuple[dict[str, Any], ...] = ()
     reasoning: str = ""
     parts: tuple[Any, ...] = ()
-    compacted: bool = False
     copied: bool = False
     native_json: str = ""
     origin: Origin = "person"
@@ -137,13 +135,7 @@ class StoredMessage(Struct, frozen=True):
 
         Its origin is there if it is lower than that of the people of the session and their agent.
         """
-        message = Message(role=self.role, content=self.content, timestamp=self.timestamp)
-        if self.tool_calls:
-            message["tool_calls"] = list(self.tool_calls)
-        if self.tool_call_id:
-            message["tool_call_id"] = self.tool_call_id
-        if self.tool_name:
-            message["name"] = self.tool_name
+        message = cast(Message, {**self.as_chat(), "content": self.content, "timestamp": self.timestamp})
         if self.speaker:
             message["speaker"] = self.speaker
         if not may_command(self.origin):
@@ -308,17 +300,6 @@ def _call_as_text(function: Mapping[str, Any]) -> str:
     return f"{function['name']}({arguments})"
 
 
-class StoredTranscript:
-    """A reader of a stored session. Each call of `messages` reads the store, so rewound messages disappear."""
-
-    def __init__(self, read: Callable[[], Sequence[StoredMessage]]) -> None:
-        self._read = read
-
-    def messages(self) -> Sequence[Message]:
-        """Return the messages of the session, oldest first; no messages if the session was deleted."""
-        return [message.as_text() for message in self._read()]
-
-
 # ---------------------------------------------------------------------- messages of an unfinished turn
 
 
@@ -410,7 +391,6 @@ def message_of(row: Any) -> StoredMessage:
         tool_calls=tuple(json.loads(row["tool_calls"] or "[]")),
         reasoning=row["reasoning"],
         parts=tuple(json.loads(row["parts"] or "[]")),
-        compacted=row["state"] == State.COMPACTED,
         copied=row["state"] == State.COPIED,
         native_json=row["native"],
         origin=stored_origin(row["role"], row["origin"], row["tool_name"]),
@@ -540,6 +520,11 @@ def text_of(content: object) -> str:
     return _part_text(content)
 
 
+def words_of(content: object) -> str:
+    """Return the words of who speaks in the content of a message: its text without the lines that stand for media."""
+    return _MEDIA_LINE.sub("", text_of(content)).strip()
+
+
 def in_text(messages: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
     """Return messages of a chat API with their content as text, as providers get them.
 
@@ -565,6 +550,10 @@ def _part_text(part: object) -> str:
         return part
     if isinstance(part, bool | int | float):
         return str(part)
+    if isinstance(part, Mapping):
+        name, _ = named_part(part)
+        if name in PARTS and PARTS[name].holds == "media":  # also one with a text: that is not who speaks
+            return f"[{name.removeprefix('input_').removesuffix('_url')}]"
     # An SDK has objects with these attributes. A foreign object is named by its type and never shown by its repr.
     read: Callable[..., Any] = part.get if isinstance(part, Mapping) else partial(getattr, part)
     if isinstance(text := read("text", None), str):
@@ -608,7 +597,7 @@ def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
 # ---------------------------------------------------------------------- values beside the sessions
 
 # Kinds of values that agents store for a session; they are deleted with it.
-SESSION_META = ("cadence", "fullness", "left_out", "flushed", "reviewed", "archived", "pinned")
+SESSION_META = ("cadence", "fullness", "left_out", "flushed", "reviewed", "set_aside", "archived", "pinned")
 
 Mark = Literal["archived", "pinned"]
 """Marks that a person sets: an archived session is in no list, a pinned session is never pruned."""

@@ -19,7 +19,7 @@ from hermes_core.storage.tables import Column, Index, Table, integer, number, re
 
 # The rows whose origin may be lower than that of the session's own people: what was stored with a low origin, and all
 # results of tools, which hosts and imports may store without an origin.
-MAY_BE_LOWER = "(role = 'tool' OR origin IN ('user', 'provider', 'import', 'tool', 'web'))"
+MAY_BE_LOWER = "(role = 'tool' OR origin IN ('file', 'user', 'provider', 'import', 'tool', 'web'))"
 
 SESSION_TABLES = (
     # The frozen memory of a session's prompt, `memory_prompt`, is NULL if nothing was frozen yet, and '' for a new user.
@@ -135,6 +135,9 @@ SESSION_TABLES = (
 # In an order in which each row comes after the rows that it refers to.
 TABLES = (*SESSION_TABLES, *OUTBOX_TABLES, *NOTE_TABLES)
 """The tables that every engine has."""
+
+STORED_TABLES = tuple(table for table in TABLES if table.name not in ("leases", "outbox_lines"))
+"""The tables of what is kept: leases end by time, and the lines of the outbox are made by its rows."""
 
 # A vector for each piece of a message. The table stays empty without the package hermes-memory-semantic.
 _VECTORS = Table(

@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from hermes_core.contract.hooks import TranscriptReader
+from hermes_core.contract.values import Message
 from hermes_core.errors import DatabaseCorrupt, SessionError
+from hermes_core.outbox.rows import Transcript
 from hermes_core.safety.fence import without_context
 from hermes_core.sessions import lineage, records
-from hermes_core.sessions.lineage import ID_COLUMNS, no_session, position_of, session_key
+from hermes_core.sessions.lineage import ID_COLUMNS, no_session, position_of, require_scope, session_key
 from hermes_core.sessions.past_sessions import PastSessions
 from hermes_core.sessions.records import (
     SESSION_META,
@@ -26,7 +29,6 @@ from hermes_core.sessions.records import (
     State,
     StoredMessage,
     StoredSession,
-    StoredTranscript,
     as_tuple,
     epoch_seconds,
     sqlite_text,
@@ -55,37 +57,11 @@ def as_conversation(messages: Iterable[StoredMessage], copied: bool = True) -> l
     return [
         message.as_chat() if message.role == "tool" else without_context(message.as_chat())
         for message in messages
-        if not (message.compacted or (message.copied and not copied)) and message.role not in SYSTEM_ROLES
+        if (copied or not message.copied) and message.role not in SYSTEM_ROLES
     ]
 
 
-Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-
-
-def _with_index(
-    method: Callable[Concatenate[SessionStore, Parameters], Result],
-) -> Callable[Concatenate[SessionStore, Parameters], Result]:
-    """Decorate a method that stores or hides messages: it is tried again if the search index was damaged."""
-
-    @functools.wraps(method)
-    def wrapper(self: SessionStore, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        return self.with_index(functools.partial(method, self, *args, **kwargs))
-
-    return wrapper
-
-
-def _detecting_damage(
-    method: Callable[Concatenate[SessionStore, Parameters], Result],
-) -> Callable[Concatenate[SessionStore, Parameters], Result]:
-    """Decorate a method that reads rows: raise `DatabaseCorrupt` if a row has a value that only damage explains."""
-
-    @functools.wraps(method)
-    def wrapper(self: SessionStore, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with detecting_damage(self.database):
-            return method(self, *args, **kwargs)
-
-    return wrapper
 
 
 class SessionStore:
@@ -278,29 +254,33 @@ class SessionStore:
             if wanted and (gets_owner or not old_title):
                 lineage.set_free_title(connection, session_id, wanted, old_user or user)
 
-    @_detecting_damage
     def get_session(self, session_id: str) -> StoredSession | None:
         """Return the session, or None if it doesn't exist."""
         sql = f"SELECT {records.SESSION_COLUMNS} FROM sessions s WHERE s.id = ?"
-        row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
-        return records.session_of(row) if row else None
+        with detecting_damage(self.database):
+            row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
+            return records.session_of(row) if row else None
 
     def find_session(
-        self, text: str, *, user: str | None = None, title_only: bool = False
+        self, text: str, *, user: str | None = None, everybody: bool = False, title_only: bool = False
     ) -> StoredSession | None:
         """Return the session whose id, beginning of an id, or title is `text`; None if there is none.
 
         Args:
             text: An id, the beginning of exactly one id, or a title. If sessions are named "Plan" and "Plan #2", "Plan"
                 names the session with the highest number.
-            user: Owner whose sessions are searched; None for all owners.
+            user: Owner whose sessions are searched, "" for the person at home.
+            everybody: True to search the sessions of all owners, if `user` is None.
             title_only: True to compare `text` with titles only, not with ids.
+
+        Raises:
+            SessionError: Users from outside have sessions, and neither `user` nor `everybody` says whose to search.
         """
+        require_scope(self.database, user, everybody=everybody)
         find = lineage.find_titled if title_only else lineage.resolve
         session_id = find(self.database, sqlite_text(text), user and sqlite_text(user))
         return self.get_session(session_id) if session_id else None
 
-    @_detecting_damage
     def list_sessions(
         self,
         *,
@@ -308,6 +288,7 @@ class SessionStore:
         exclude_sources: Sequence[str] = (),
         exclude_sessions: Sequence[str] = (),
         user: str | None = None,
+        everybody: bool = False,
         archived: bool = False,
         limit: int = 20,
         offset: int = 0,
@@ -322,24 +303,30 @@ class SessionStore:
             source: Source of the sessions, or several sources; None for all.
             exclude_sources: Sources to leave out.
             exclude_sessions: Ids of sessions to leave out.
-            user: Owner of the sessions; None for all owners.
+            user: Owner of the sessions, "" for the person at home.
+            everybody: True to return the sessions of all owners, if `user` is None.
             archived: True to return archived conversations only, False to leave them out.
             limit: Largest number of conversations.
             offset: Number of conversations to skip.
             before: Id of the session after which the list goes on; None for the beginning. Unlike a large `offset` it
                 costs nothing.
+
+        Raises:
+            SessionError: Users from outside have sessions, and neither `user` nor `everybody` says whose to return.
         """
-        return lineage.list_conversations(
-            self.database,
-            sources=as_tuple(source),
-            exclude_sources=exclude_sources,
-            exclude_sessions=exclude_sessions,
-            user=user and sqlite_text(user),
-            archived=archived,
-            limit=limit,
-            offset=offset,
-            before=before,
-        )
+        require_scope(self.database, user, everybody=everybody)
+        with detecting_damage(self.database):
+            return lineage.list_conversations(
+                self.database,
+                sources=as_tuple(source),
+                exclude_sources=exclude_sources,
+                exclude_sessions=exclude_sessions,
+                user=user and sqlite_text(user),
+                archived=archived,
+                limit=limit,
+                offset=offset,
+                before=before,
+            )
 
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
         """Mark the session as ended for `reason` at `at` (epoch seconds, now by default).
@@ -359,12 +346,14 @@ class SessionStore:
             key = session_key(connection, session_id)
             connection.execute(_REOPEN, (key,))
 
-    @_with_index
     def delete_session(self, session_id: str) -> list[str]:
         """Delete a session with its messages and turns; return the ids of the deleted turns.
 
         Sessions of subagents to which the session gave tasks are deleted too. Other children stay, without a parent.
         """
+        return self.with_index(functools.partial(self._delete, session_id))
+
+    def _delete(self, session_id: str) -> list[str]:
         deleted_turns: list[str] = []
         with self.transaction() as connection:
             session_key(connection, session_id, self.database.dialect.row_lock)
@@ -679,15 +668,13 @@ class SessionStore:
         ids = [new_ids[number] if stored is None else stored for stored, number in places]
         return ids, results[len(statements) :]
 
-    @_detecting_damage
     def get_message(self, message_id: int) -> StoredMessage | None:
         """Return a message, or None if it doesn't exist or was rewound."""
-        row = self.database.execute(
-            f"{records.MESSAGES} WHERE m.id = ? AND m.position IS NOT NULL", (message_id,)
-        ).fetchone()
-        return records.message_of(row) if row else None
+        sql = f"{records.MESSAGES} WHERE m.id = ? AND m.position IS NOT NULL"
+        with detecting_damage(self.database):
+            row = self.database.execute(sql, (message_id,)).fetchone()
+            return records.message_of(row) if row else None
 
-    @_detecting_damage
     def get_messages(
         self,
         session_id: str,
@@ -709,13 +696,13 @@ class SessionStore:
         statement = records.messages_statement(
             sqlite_text(session_id), limit=limit, offset=offset, last_message_id=last_message_id, last=last
         )
-        rows = self.database.execute(*statement)
-        return [records.message_of(row) for row in rows]
+        with detecting_damage(self.database):
+            return [records.message_of(row) for row in self.database.execute(*statement)]
 
     def get_messages_as_conversation(
         self, session_id: str, *, include_ancestors: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the messages of a session in chat form, as a model gets them, without compacted messages.
+        """Return the messages of a session in chat form, as a model gets them.
 
         Recall and system prompts that a host stored with them are left out. What a tool returned is not changed.
 
@@ -731,31 +718,34 @@ class SessionStore:
             for message in as_conversation(self.get_messages(link), link == chain[0])
         ]
 
-    def transcript(self, session_id: str, last_message_id: int | None = None) -> StoredTranscript:
+    def transcript(self, session_id: str, last_message_id: int | None = None) -> TranscriptReader:
         """Return a reader of a session's messages, for providers that learn from the session.
 
         The reader leaves out messages that a compression copied from the previous session, and messages of incomplete
         turns. With `last_message_id`, it stops at that message.
         """
 
-        def read() -> list[StoredMessage]:
+        def read() -> list[Message]:
             messages = self.get_messages(session_id, last_message_id=last_message_id)
             rows = self.database.execute(
                 "SELECT t.id FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0",
                 (sqlite_text(session_id),),
             )
             complete = {"", *(row[0] for row in rows)}  # "" is the turn of messages that belong to none
-            return [m for m in messages if not m.copied and records.turn_of_ref(m.ref) in complete]
+            whole = (m for m in messages if not m.copied and records.turn_of_ref(m.ref) in complete)
+            return [message.as_text() for message in whole]
 
-        return StoredTranscript(read)
+        return Transcript(read)
 
-    @_with_index
     def rewind(self, session_id: str, message_id: int) -> list[str]:
         """Rewind a session: hide a message and all later messages; return the ids of the turns that lost messages.
 
         Hidden messages stay in the file, but no method returns them. Raises `SessionError` if the message is not in the
         session.
         """
+        return self.with_index(functools.partial(self._rewind, session_id, message_id))
+
+    def _rewind(self, session_id: str, message_id: int) -> list[str]:
         with self.transaction() as connection:
             key = session_key(connection, session_id, self.database.dialect.row_lock)
             position = position_of(connection, key, message_id)

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SessionError
-from hermes_core.safety.fence import clean_result, without_context
+from hermes_core.safety.fence import clean_result
 from hermes_core.safety.origin import may_command, report_result
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted
@@ -192,7 +192,7 @@ class SessionSearchTool:
             search = _Call(db, session, self._zone, self.summarise, now)
             answer = search.answer(given)
             report_result(search.origins)
-            return _json({"success": True, **clean_result(without_context(answer))})
+            return _json({"success": True, **clean_result(answer)})
         except SessionError as exc:
             return _failed(exc.message, exc.remedy)
         except HermesError as exc:
@@ -237,20 +237,17 @@ class _Call:
         self._db = db
         self._current = lineage.in_context(db.database, session.id)
         self._user = session.owner or None
+        self._everybody = self._user is None  # the person at home may ask about all sessions
         self._zone = zone
         self._now = now
         self._summarise = summarise
-        self._origins: list[str] = []
-
-    @property
-    def origins(self) -> list[str]:
+        self.origins: list[str] = []
         """The origins of the texts in the answer, also of titles, which are made from the first message."""
-        return self._origins
 
     def _include(self, messages: Iterable[StoredMessage], *session_ids: str) -> None:
-        self._origins += [message.origin for message in messages]
+        self.origins += [message.origin for message in messages]
         for session_id in session_ids:
-            self._origins += [message.origin for message in self._db.get_messages(session_id, limit=1)]
+            self.origins += [message.origin for message in self._db.get_messages(session_id, limit=1)]
 
     def answer(self, given: Mapping[Any, Any]) -> dict[str, Any]:
         session_id, query = _text(given.get("session_id")), _text(given.get("query"))
@@ -273,7 +270,7 @@ class _Call:
         )
 
     def _session(self, session_id: str) -> StoredSession:
-        found = self._db.find_session(session_id, user=self._user)
+        found = self._db.find_session(session_id, user=self._user, everybody=self._everybody)
         if found is None:
             raise SessionError(f"session_id not found: {session_id}", "take it from a result of a search")
         return found
@@ -287,6 +284,7 @@ class _Call:
             exclude_sources=() if sources else PROGRAM_SOURCES,
             exclude_sessions=sorted(self._current),
             user=self._user,
+            everybody=self._everybody,
             limit=limit,
         )
         self._include((), *(entry.root_id for entry in entries))
@@ -316,6 +314,7 @@ class _Call:
             query,
             role=_names(given.get("role_filter")) or DEFAULT_ROLES,
             user=self._user,
+            everybody=self._everybody,
             source=sources or None,
             since=self._moment(given.get("after")) or self._moment(given.get("since")),
             until=self._moment(given.get("before")) or self._moment(given.get("until"), end=True),
@@ -358,7 +357,8 @@ class _Call:
 
         It is the first result of the answer. `sources` are the only sources to search, if there are any.
         """
-        session = self._db.find_session(query.strip("\"'` "), user=self._user, title_only=True)
+        title = query.strip("\"'` ")
+        session = self._db.find_session(title, user=self._user, everybody=self._everybody, title_only=True)
         if session is None or session.id in self._current:
             return None
         hidden = session.source not in sources if sources else session.source in DELEGATED_SOURCES

@@ -199,6 +199,9 @@ def _checked(
                 f"{name!r} must be a list, got {type(rows).__name__}", "export the session again"
             )
         parts[name] = [_row_of(row, name) for row in rows]
+    for message in parts["messages"]:
+        if (state := message.get("state", State.LIVE)) not in tuple(State):
+            raise SessionError(f"a message has no state {state!r}", "export the session again")
     count = len(parts["messages"])
     for turn in parts["turns"]:
         first, last = turn.get("first"), turn.get("last")

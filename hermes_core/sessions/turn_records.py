@@ -130,28 +130,24 @@ def record_statements(turn_id: str, owner: str, at: float, record: TurnRecord) -
 
 
 def list_turns(
-    db: SessionStore, *, user: str | None = "", before: int | None = None, limit: int = 20
+    db: SessionStore, *, user: str = "", before: int | None = None, limit: int = 20
 ) -> list[ListedTurn]:
     """Return turns with a record, newest first.
 
     Args:
-        user: Owner of the turns; None for all owners.
+        user: Owner of the turns; default: the person at home.
         before: Only turns with a lower key; None for all.
         limit: Largest number of turns.
     """
-    owned = "" if user is None else "AND s.user = :user"
     rows = db.database.execute(
         # SQLite then walks the records, of which there are few, and not the turns of all users.
-        f"""SELECT t.key, t.id, s.id AS session_id, t.number, t.at, r.record,
+        """SELECT t.key, t.id, s.id AS session_id, t.number, t.at, r.record,
                   (SELECT substr(content, 1, 200) FROM messages m WHERE m.id = t.first_message_id) AS question
            FROM turn_records r CROSS JOIN turns t CROSS JOIN sessions s
-           WHERE t.key = r.turn_key AND s.key = t.session_key AND r.turn_key < :before {owned} AND t.state = 0
+           WHERE t.key = r.turn_key AND s.key = t.session_key AND r.turn_key < :before AND s.user = :user
+             AND t.state = 0
            ORDER BY r.turn_key DESC LIMIT :limit""",
-        {
-            "before": 2**63 - 1 if before is None else before,
-            "limit": limit,
-            **({} if user is None else {"user": sqlite_text(user)}),
-        },
+        {"before": 2**63 - 1 if before is None else before, "limit": limit, "user": sqlite_text(user)},
     )
     turns = []
     for row in rows:

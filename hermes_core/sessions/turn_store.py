@@ -18,13 +18,11 @@ from hermes_core.sessions.lineage import (
     composed_id,
     family_from,
     id_among,
-    position_of,
-    session_key,
+    require_scope,
 )
 from hermes_core.sessions.records import (
     MESSAGES,
     CompletedTurn,
-    State,
     StoredMessage,
     StoredOpenTurn,
     message_of,
@@ -37,7 +35,7 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.schema import MAY_BE_LOWER
 from hermes_core.sessions.search.protocol import MessageIndex
-from hermes_core.storage.engine import Connection, Engine, Statement, detecting_damage
+from hermes_core.storage.engine import Engine, Statement, detecting_damage
 
 TURNS_PER_QUERY = 200
 
@@ -55,9 +53,15 @@ _CONTEXT = f"""
     FROM sessions s WHERE s.id IN (?, ?)
 """
 
-# The condition has to be that of the partial index, word for word.
-_ORIGINS = f"""SELECT DISTINCT role, origin, tool_name FROM messages
-    WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
+# A host that names a parent may give its messages to the model. A compression or a branch has copies of those with their
+# origins. The condition has to be that of the partial index, word for word.
+_ORIGINS = f"""WITH RECURSIVE up (key, parent_id, relation) AS (
+        SELECT key, parent_id, relation FROM sessions WHERE id = ?
+        UNION
+        SELECT p.key, p.parent_id, p.relation FROM up JOIN sessions p ON p.id = up.parent_id
+        WHERE up.parent_id <> '' AND up.relation NOT IN ('compression', 'branch'))
+    SELECT DISTINCT role, origin, tool_name FROM messages
+    WHERE session_key IN (SELECT key FROM up) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
 
 
 class TurnContext(Struct, frozen=True):
@@ -123,8 +127,8 @@ class TurnStore:
         session_id, user = sqlite_text(session_id), sqlite_text(user)
         if not self._database.exists:
             return TurnContext(session_id, lineage=frozenset([session_id]))
-        own, other = "", session_id
-        while own != other:  # a second time if another user has a session of this id
+        other = session_id
+        while True:  # a second time if another user has a session of this id
             own = other
             rows = self._database.read(
                 [
@@ -138,10 +142,13 @@ class TurnStore:
             )
             if own == session_id:
                 other = id_among(self._database, rows[0], session_id, user)
+            if own == other:
+                break
         facts = iter(rows[1:])
         family = family_from(self._database, own, next(facts)) if lineage else frozenset[str]()
         latest = tuple(map(message_of, next(facts))) if recent else ()
-        read = lowest(stored_origin(row[0], row[1], row[2]) for row in next(facts)) if origin else "person"
+        stored = [stored_origin(row[0], row[1], row[2]) for row in next(facts)] if origin else []
+        read = lowest(stored, owner=user)
         open_turn = open_turn_of(turn_id, next(facts)) if turn_id else None
         for row in rows[0]:
             if row["id"] == own and row["user"] == user:
@@ -198,7 +205,7 @@ class TurnStore:
         if row is None:
             return []
         rows = self._database.execute(*messages_statement(row[0], last_message_id=row[1]))
-        return [message.as_text() for message in map(message_of, rows) if not message.compacted]
+        return [message_of(row).as_text() for row in rows]
 
     def count(self, session_id: str) -> int:
         """Return the number of completed turns of the session, without rewound turns."""
@@ -213,6 +220,7 @@ class TurnStore:
         since: int = 0,
         *,
         session_id: str | None = None,
+        everybody: bool = False,
     ) -> Iterator[CompletedTurn]:
         """Yield completed turns, oldest first, without rewound turns.
 
@@ -220,8 +228,13 @@ class TurnStore:
 
         Args:
             since: Yield only turns whose `CompletedTurn.key` is higher.
-            session_id: Yield only turns of this session; None for all sessions.
+            session_id: Yield only turns of this session.
+            everybody: True to yield the turns of all owners, if `session_id` is None.
+
+        Raises:
+            SessionError: Users from outside have sessions, and neither `session_id` nor `everybody` says whose turns to yield.
         """
+        require_scope(self._database, session_id, everybody=everybody)
         condition, parameters = "", tuple[str, ...]()
         if session_id is not None:
             condition = "AND t.session_key = (SELECT key FROM sessions WHERE id = ?)"
@@ -248,53 +261,3 @@ class TurnStore:
         """Return True if the session has a message with this `ref`, even if the message was rewound."""
         sql = "SELECT 1 FROM messages WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND ref = ? AND ref <> ''"
         return self._database.execute(sql, (sqlite_text(session_id), sqlite_text(ref))).fetchone() is not None
-
-    def withdraw(self, session_id: str, message_id: int) -> None:
-        """Hide one message of an incomplete turn, because the turn continues in another session."""
-        with self._database.transaction() as connection:
-            self._hide(
-                connection, session_key(connection, session_id, self._database.dialect.row_lock), message_id
-            )
-
-    def delete_copy(self, session_id: str, ref: str) -> None:
-        """Delete the copy, made by a compression, of the message with this `ref`; do nothing if there is no copy.
-
-        The caller stores the message itself in the session.
-        """
-        with self._database.transaction() as connection:
-            key = session_key(connection, session_id, self._database.dialect.row_lock)
-            row = connection.execute(
-                "SELECT id FROM messages WHERE session_key = ? AND ref = ? AND state = ?",
-                (key, sqlite_text(ref), State.COPIED),
-            ).fetchone()
-            if row is not None:
-                self._hide(connection, key, row[0])
-                connection.execute("DELETE FROM messages WHERE id = ?", (row[0],))
-
-    def compact(self, session_id: str, last_message_id: int) -> int:
-        """Mark the messages up to `last_message_id` as compacted; return the number of marked messages.
-
-        The model no longer gets compacted messages; search still finds them.
-        """
-        with self._database.transaction() as connection:
-            return connection.execute(
-                "UPDATE messages SET state = ? WHERE session_key = ? AND id <= ? AND state = ?",
-                (State.COMPACTED, session_key(connection, session_id), last_message_id, State.LIVE),
-            ).rowcount
-
-    def _hide(self, connection: Connection, key: int, message_id: int) -> None:
-        """Hide one message. Later messages of the session move up by one, because positions have no gaps."""
-        position = position_of(connection, key, message_id)
-        if position is None:
-            return
-        self._index.remove(connection, "id = ?", (message_id,))
-        connection.execute(
-            "UPDATE messages SET state = ?, position = NULL WHERE id = ?", (State.REWOUND, message_id)
-        )
-        later = connection.execute(
-            "SELECT id FROM messages WHERE session_key = ? AND position > ? ORDER BY position",
-            (key, position),
-        )
-        # Updated one by one, in order, because the unique index over positions must hold after each update.
-        connection.executemany("UPDATE messages SET position = position - 1 WHERE id = ?", later.fetchall())
-        connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))

@@ -53,7 +53,7 @@ def _write_once(memory: Memory, session: Session, text: str, say: Say) -> None:
     turn.add({"role": "assistant", "content": f"step {text}"})
     turn.finish(f"answer {text}")
     say(f"message {session.id} open {text}")
-    memory.sessions.past.search(text)
+    memory.sessions.past.search(text, everybody=True)
 
 
 def write_skill(home: HermesHome, name: str, say: Say) -> None:
@@ -92,7 +92,7 @@ def losses(home: HermesHome, acknowledged: list[str]) -> list[str]:
         assert memory.sessions.check() == []
         facts = {f"note {entry.removeprefix('note ')}" for entry in memory.curated.entries("memory")}
         assert set(memory.curated.entries("memory")) <= notes
-        assert {turn.turn.user for turn in memory.sessions.turns.complete()} <= turns
+        assert {turn.turn.user for turn in memory.sessions.turns.complete(everybody=True)} <= turns
         for (session,) in memory.sessions.database.execute("SELECT id FROM sessions").fetchall():
             stored = [
                 message.content for message in memory.sessions.get_messages(session) if message.role == "user"

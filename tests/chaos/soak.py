@@ -86,7 +86,7 @@ def use(memory: Memory, number: int) -> int:
     require(chat.change_memory("add", "memory", f"Fact {number}"))
     require(chat.change_memory("replace", "memory", f"Fact {number} again", f"Fact {number}"))
     require(chat.change_memory("remove", "memory", old_text=f"Fact {number} again"))
-    memory.sessions.past.search("foggy harbour")
+    memory.sessions.past.search("foggy harbour", everybody=True)
     chat.recall("foggy")
     chat.end()
     if number >= SESSIONS:
@@ -96,7 +96,7 @@ def use(memory: Memory, number: int) -> int:
 
 def other_thread(memory: Memory, number: int) -> None:
     """Use memory on a thread that ends, as the threads of a server do."""
-    thread = threading.Thread(target=lambda: memory.sessions.past.search(f"harbour {number}"))
+    thread = threading.Thread(target=lambda: memory.sessions.past.search(f"harbour {number}", everybody=True))
     thread.start()
     thread.join()
 
@@ -124,7 +124,7 @@ def soak(home: HermesHome, seconds: float) -> list[Sample]:
             if number % 5 == 0:
                 use_skills(home, number)
                 with open_memory(home, provider="") as other:
-                    other.sessions.list_sessions()
+                    other.sessions.list_sessions(everybody=True)
             number += 1
             if number % 50 == 0:
                 memory.curated.files.prune()

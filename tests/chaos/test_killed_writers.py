@@ -13,6 +13,7 @@ import pytest
 from tests.chaos.conftest import Host, Record, points
 from tests.chaos.faults import Action, Fault
 from tests.chaos.writers import WRITERS
+from tests.storage.notes import posix
 
 KILLS = int(os.environ.get("CHAOS_KILLS", "12"))
 
@@ -21,6 +22,7 @@ SHARES = {"plugins": 4, "repair": 4}
 SHARE = (100 - sum(SHARES.values())) / (len(WRITERS) - len(SHARES))
 
 
+@posix
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", WRITERS)

@@ -170,9 +170,9 @@ class Conversations(Writer):
     def verify(self, home: HermesHome) -> None:
         turns, notes = deliver(home)
         with open_memory(home, provider="") as memory:
-            assert {turn.turn.user for turn in memory.sessions.turns.complete()} <= turns
+            assert {turn.turn.user for turn in memory.sessions.turns.complete(everybody=True)} <= turns
             assert set(memory.curated.entries("memory")) <= notes
-            assert memory.sessions.past.search("harbour")
+            assert memory.sessions.past.search("harbour", everybody=True)
 
 
 def begin(name: str) -> Step:
@@ -528,7 +528,7 @@ class Upkeep(Writer):
             assert memory.sessions.check() == []
             kept = [message for name in ("s3", "s5") for message in memory.sessions.get_messages(name)]
             assert len(kept) == 12
-            assert memory.sessions.past.search("harbour")
+            assert memory.sessions.past.search("harbour", everybody=True)
 
     steps = (
         command("sessions", "rename", "s3", "Three"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from hermes_core import HermesHome, open_memory
+from hermes_core import HermesHome, Memory, open_memory
 from hermes_core.cli import main
 
 DELIMITER = "\n§\n"
@@ -38,9 +38,20 @@ def history() -> list[dict[str, Any]]:
 
 def write(home: HermesHome, content: str, action: str = "add", **arguments: str) -> dict[str, Any]:
     """Change MEMORY.md with the `memory` tool in a memory of its own, and return the result."""
-    call = {"action": action, "target": "memory", "content": content, **arguments}
     with open_memory(home) as memory:
-        result: dict[str, Any] = json.loads(memory.call_tool(memory.start_session("s"), "memory", call))
+        return call_in_turn(memory, {"action": action, "target": "memory", "content": content, **arguments})
+
+
+def call_in_turn(memory: Memory, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call the `memory` tool in a turn that ends well, and return the result."""
+    turn = memory.conversation("s").turn("Note it.")
+    function = {"name": "memory", "arguments": json.dumps(arguments)}
+    calls = [{"id": "c", "type": "function", "function": function}]
+    turn.add({"role": "assistant", "content": "", "tool_calls": calls})
+    answer = turn.call_tool("memory", arguments, "c")
+    turn.add({"role": "tool", "tool_call_id": "c", "content": answer.text})
+    turn.finish("Done.")
+    result: dict[str, Any] = json.loads(answer.text)
     return result
 
 

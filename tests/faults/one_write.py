@@ -51,9 +51,8 @@ def open_fast(home: HermesHome) -> contextlib.AbstractContextManager[Memory]:
 
 
 def add_note(memory: Memory, text: str) -> str:
-    """Add a note with the tool, and return the warning of its answer; raise `Refused` if it says that it is not stored."""
-    call = {"action": "add", "target": "memory", "content": text}
-    answer = json.loads(memory.call_tool(memory.start_session("s"), "memory", call))
+    """Add a note, and return the warning of its answer; raise `Refused` if it says that it is not stored."""
+    answer = memory.change_memory("add", "memory", text, session=memory.start_session("s"))
     if not answer["success"]:
         raise Refused("; ".join(filter(None, (answer["error"], answer.get("remediation")))))
     return str(answer.get("warning", ""))

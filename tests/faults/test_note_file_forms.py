@@ -282,11 +282,13 @@ def test_a_read_only_file_is_written_and_keeps_its_mode(hermes_home: HermesHome,
 
 
 WRITE = """
+import json
+
 from hermes_core import open_memory
+from tests.faults.notes_of import call_in_turn
 
 with open_memory() as memory:
-    call = {"action": "add", "target": "memory", "content": "milk"}
-    print(memory.call_tool(memory.start_session("s"), "memory", call))
+    print(json.dumps(call_in_turn(memory, {"action": "add", "target": "memory", "content": "milk"})))
 """
 
 # Whoever runs the tests as root may write everywhere, so the file system refuses it.

@@ -28,6 +28,9 @@ FAST = 100.0
 
 DELIVERY_TIMEOUT_S = 120.0
 
+HELD_S = 30.0
+"""Seconds within which a server lets go of a row that a killed program held."""
+
 USERS = ("", "telegram:ann", "telegram:bob")
 """The person at home, and two users of a gateway."""
 
@@ -231,10 +234,9 @@ class Program:
                 self._memory = open_fast(self._home)
             case kind:
                 action = "add" if kind == "note" else kind
-                words = {"action": action, "target": "memory", "content": step.text, "old_text": step.old}
-                answer = chat.call_tool("memory", {name: word for name, word in words.items() if word})
-                assert answer.ok, answer.error
-                assert "warning" not in json.loads(answer.text), answer.text
+                answer = chat.change_memory(action, "memory", step.text, step.old)
+                assert answer["success"], answer
+                assert "warning" not in answer, answer
 
     def _edit(self, text: str) -> None:
         """Look at the notes, then add an entry to MEMORY.md in an editor."""
@@ -255,7 +257,7 @@ def save(file: Path, entries: Sequence[str]) -> None:
     new = file.parents[1] / "of-the-editor"
     new.write_text("\n\n§\n\n".join(entries) + "\n")
     file.parent.mkdir(exist_ok=True)
-    new.rename(file)
+    new.replace(file)
 
 
 def edit_by_hand(home: HermesHome, by_hand: list[str], number: int, chance: random.Random) -> None:
@@ -307,15 +309,16 @@ def read(home: HermesHome) -> State:
     state = State()
     for user in USERS:
         who = ["--user", user] if user else []
-        shown = run("memory", "show", "--origin", "--json", *who)
-        assert shown.exit_code == 0, shown.output
-        notes = json.loads(shown.stdout)["memory"]
-        for note in notes:
-            by_person = note["entry"].startswith(("Edit", "Hand"))
-            assert note["origin"] == ("person" if by_person else "assistant"), note
-        entries = [note["entry"] for note in notes]
-        # What the person has saved stays in their form until the next change.
-        assert entries_of(view_of(home, user)) == entries, user
+        # A server holds the row of a killed program for a while; the file is written at the first look after that.
+        until = time.monotonic() + HELD_S
+        while True:
+            shown = run("memory", "show", "--origin", "--json", *who)
+            assert shown.exit_code == 0, shown.output
+            entries = [note["entry"] for note in json.loads(shown.stdout)["memory"]]
+            # What the person has saved stays in their form until the next change.
+            if entries_of(view_of(home, user)) == entries:
+                break
+            assert time.monotonic() < until, user
         state.by_hand += [entry for entry in entries if entry.startswith("Hand")]
         state.notes[user] = [entry for entry in entries if not entry.startswith("Hand")]
         messages = messages_of(name_of(user))

@@ -52,9 +52,27 @@ def test_without_a_store_there_is_nothing_to_check_and_none_is_made(tmp_path: Pa
     empty = HermesHome.resolve(tmp_path / "empty")
     for command in ("check", "rebuild", "vacuum", "repair"):
         result = hermes(empty, command, *(["--yes"] if command == "repair" else []))
-        assert result.exit_code == 1
-        assert "there is no session store" in result.output
+        assert (result.exit_code, result.stdout) == (0, "Nothing is stored yet.\n")
+        documents = [
+            json.loads(hermes(empty, command, "--json").stdout) for command in ("check", "rebuild", "vacuum")
+        ]
+    assert documents == [
+        {"ok": True, "faults": []},
+        {"messages": 0, "vectors": 0},
+        {"before": 0, "after": 0, "dry_run": False},
+    ]
     assert not empty.state_db.exists()
+
+
+@pytest.mark.sqlite_only("a damaged or missing file")
+def test_a_store_that_was_lost_does_not_pass_for_one_that_was_not_made_yet(home: HermesHome) -> None:
+    for file in home.path.glob("state.db*"):
+        file.unlink()
+    for command in ("check", "rebuild", "vacuum"):
+        refused = hermes(home, command)
+        assert (refused.exit_code, "is gone" in refused.output or "lost" in refused.output) == (1, True), (
+            refused.output
+        )
 
 
 @pytest.mark.sqlite_only("a damaged or missing file")

@@ -183,6 +183,13 @@ def test_the_recall_says_so(damaged: Path) -> None:
     assert [problem for problem in json.loads(result.stdout)["problems"] if LOST in problem]
 
 
+def test_the_recall_says_that_past_sessions_cannot_be_searched(home: Path) -> None:
+    damage(home / "state.db", "ALTER TABLE messages RENAME COLUMN position TO gone")
+    result = run(home, "recall", f"Where does {WORD} number 7 grow?", "--json")
+    assert result.exit_code == 3
+    assert [problem for problem in json.loads(result.stdout)["problems"] if "is damaged" in problem]
+
+
 def test_the_status_says_so(damaged: Path) -> None:
     result = run(damaged, "memory", "status", "--json")
     assert result.exit_code == 3

@@ -32,7 +32,6 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.sampled_from("xy"), TEXTS),
         st.tuples(st.just("rewind"), st.sampled_from("xy"), st.integers(0, 9)),
-        st.tuples(st.just("compact"), st.sampled_from("xy"), st.integers(0, 9)),
         st.tuples(st.just("delete"), st.sampled_from("xy"), st.just(0)),
     ),
     max_size=15,
@@ -49,7 +48,7 @@ def apply(db: SessionStore, step: tuple[str, str, str | int]) -> None:
         db.delete_session(session)
     elif messages:
         chosen = messages[int(value) % len(messages)].id
-        (db.rewind if action == "rewind" else db.turns.compact)(session, chosen)
+        db.rewind(session, chosen)
 
 
 @settings(max_examples=60)

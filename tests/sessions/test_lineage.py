@@ -29,7 +29,7 @@ def begin(db: SessionStore, session_id: str, source: str = "cli", **given: Any) 
 
 
 def shown(db: SessionStore, **filters: object) -> list[str]:
-    return [entry.session.id for entry in db.list_sessions(**filters)]  # type: ignore[arg-type]
+    return [entry.session.id for entry in db.list_sessions(everybody=True, **filters)]  # type: ignore[arg-type]
 
 
 def test_a_compression_chain_is_one_entry_and_shows_its_tip(db: SessionStore) -> None:
@@ -192,7 +192,7 @@ def test_names_lead_a_user_to_sessions_of_their_own_whatever_others_have(db: Ses
             assert db.find_session(text, user=user) == db.get_session(own)
         assert db.find_session("Trip", user=user, title_only=True) == db.get_session(own)
     assert db.find_session("trip-1", user="telegram:1") is None
-    assert db.find_session("Trip") == db.get_session("trip-1")
+    assert db.find_session("Trip", everybody=True) == db.get_session("trip-1")
 
 
 def test_a_title_is_numbered_and_refused_within_the_sessions_of_one_user(db: SessionStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import random
 import signal
 import sqlite3
@@ -98,7 +99,9 @@ def test_what_can_be_read_is_saved_and_the_original_is_kept(
     if damage is break_the_first_page:
         assert saved == whole
     with contextlib.closing(SessionStore(path)) as db:
-        assert all(hit.text.split()[0] in saved for hit in db.past.search("kumquat", limit=20))
+        assert all(
+            hit.text.split()[0] in saved for hit in db.past.search("kumquat", everybody=True, limit=20)
+        )
         assert db.past.search("kumquat", user="u2") == []
 
 
@@ -201,7 +204,7 @@ def test_what_was_rewound_stays_hidden_in_a_repaired_store(path: Path) -> None:
     break_the_first_page(path)
     repair(path)
     with contextlib.closing(SessionStore(path)) as db:
-        assert db.past.search("persimmon") == []
+        assert db.past.search("persimmon", everybody=True) == []
         assert db.get_message(gone) is None
 
 
@@ -235,6 +238,27 @@ def test_a_store_that_another_process_has_open_is_not_repaired(path: Path) -> No
         assert path.read_bytes() == before
         child.communicate()
     assert repair(path).lost["messages"] == 0
+
+
+def test_on_windows_a_store_that_another_process_has_open_is_not_repaired(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files can be neither renamed nor replaced, and no lock of POSIX says so."""
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    before, renamed = path.read_bytes(), []
+
+    def refuse(source: Path, target: Path) -> None:
+        renamed.append((source, target))
+        raise PermissionError(13, "The process cannot access the file because it is being used")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", refuse)
+        with pytest.raises(DatabaseUnavailable, match="another program has"), maintenance.exclusive(path):
+            pytest.fail("it is open")
+    assert (path.read_bytes(), renamed) == (before, [(path, path)])
+    with maintenance.exclusive(path):
+        path.replace(path.with_name("moved"))
+    assert path.with_name("moved").read_bytes() == before
 
 
 @posix
@@ -286,7 +310,7 @@ def put_in(path: Path, column: str, value: object) -> None:
 
 
 def found(db: SessionStore) -> object:
-    return db.past.search(f"note5x{MESSAGES // 6 - 1}")
+    return db.past.search(f"note5x{MESSAGES // 6 - 1}", everybody=True)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +336,7 @@ def test_a_row_that_damage_made_another_is_told_in_one_line_with_what_to_do(
 @pytest.mark.parametrize(
     "use",
     [
-        lambda db: db.past.search("kumquat"),
+        lambda db: db.past.search("kumquat", everybody=True),
         lambda db: db.append_message("s1", "user", "x"),
         lambda db: maintenance.vacuum(db),
         lambda db: db.index.rebuild(),
@@ -334,7 +358,7 @@ def test_a_search_index_that_can_not_be_opened_is_made_again(
 
 def test_a_mistake_of_the_caller_is_no_damage(path: Path) -> None:
     with contextlib.closing(SessionStore(path)) as db, pytest.raises(AttributeError):
-        db.past.search(3)  # type: ignore[arg-type]
+        db.past.search(3, everybody=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -348,7 +372,7 @@ def test_whatever_bytes_are_flipped_nothing_but_our_errors_is_seen(path: Path) -
             overwrite(path, chance.randrange(len(original)), bytes([chance.randrange(256)]))
         with contextlib.closing(SessionStore(path)) as db:
             with contextlib.suppress(HermesError):
-                db.past.search("kumquat trees")
+                db.past.search("kumquat trees", everybody=True)
                 db.append_message("s1", "user", "more")
             db.check()
         try:

@@ -254,7 +254,7 @@ def test_filters_say_what_may_be_shown(db: SessionStore) -> None:
     c = db.append_message("yours", "user", "pear jam", timestamp=300.0)
 
     def found(**filters: object) -> set[int]:
-        return {hit.message_id for hit in db.past.search("pear", **filters)}  # type: ignore[arg-type]
+        return {hit.message_id for hit in db.past.search("pear", everybody=True, **filters)}  # type: ignore[arg-type]
 
     assert found() == {a, b, c}
     assert found(user="telegram:1") == {a, b}

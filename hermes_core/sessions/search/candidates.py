@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Any, Literal
 
 from hermes_core.recall.amounts import FACT_RESULTS
@@ -30,8 +30,8 @@ from hermes_core.sessions.records import Order, SearchHit, calls_as_text, stored
 from hermes_core.sessions.search.filters import Filters, message_condition
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
-from hermes_core.sessions.search.protocol import Coverage, Likeness, MessageIndex, VectorIndex
-from hermes_core.sessions.search.reader import HIT_COLUMNS, ClosestMessages, IndexReader, IndexRow
+from hermes_core.sessions.search.protocol import Coverage, MessageIndex, VectorIndex
+from hermes_core.sessions.search.reader import HIT_COLUMNS, ClosestMessages, IndexReader, IndexRow, Likeness
 from hermes_core.sessions.search.reasons import SearchTrace
 from hermes_core.sessions.search.snippets import best_part, held, snippet
 from hermes_core.storage.engine import Engine
@@ -75,50 +75,41 @@ MIN_COMMON_WORDS = 0.8
 
 def search(
     index: MessageIndex,
-    analysis: Analysis,
-    filters: Filters,
+    trace: SearchTrace,
     *,
     limit: int,
     order: Order | None,
     newest: int,
-    now: float,
-    zone: tzinfo,
     vectors: VectorIndex | None = None,
     question: str = "",
     covered: Callable[[], Coverage] | None = None,
-    proactive: bool = False,
     snippets: bool = True,
     distinct: Distinct = "",
-    trace: SearchTrace,
 ) -> list[SearchHit]:
     """Return the messages that answer a question best; see `PastSessions.search`.
 
     Args:
         index: The search index of the store.
-        analysis: The question.
-        filters: Filters of the messages.
+        trace: The question with its filters. It gets what the search decides on.
         limit: Largest number of messages.
         order: Order of the relevant messages by time; None orders by relevance.
         newest: Id of the newest message, from `MessageIndex.scope_facts`.
-        now: The current time in epoch seconds.
-        zone: Time zone of dates in the question.
         vectors: The index for search by meaning; None searches by words only.
         question: The question as `vectors.question` returns it.
         covered: Result of `vectors.ask_coverage`.
-        proactive: True for recall that the person did not ask for.
         snippets: True to fill `SearchHit.snippet`. Of a message without text, it is filled in any case.
         distinct: "text" returns each text once; "words" also leaves out texts with nearly the same words.
-        trace: Gets what the search decides on.
     """
+    analysis, filters, proactive = trace.analysis, trace.filters, trace.proactive
     if limit < 1 or not analysis:
         return []
     ranked_limit = max(MAX_CANDIDATES, limit)
     reader = index.reader(filters, order, ranked_limit, newest)
     # A day or month without a year is the last one that began before `now`.
-    at = datetime.fromtimestamp(now, zone)
+    at = datetime.fromtimestamp(trace.now, trace.zone)
     spans = [span for when in analysis.dates if (span := when.span(at)) is not None]
     if analysis.time_only and analysis.condition is None and spans and order is None:
-        return _of_times(reader, analysis, spans, now, limit, proactive=proactive, trace=trace)
+        return _of_times(reader, spans, limit, trace)
     trace.lookup = lookup = Lookup(reader, analysis, counts_all_words=proactive)
     closest = None
     if vectors is not None and order is None:
@@ -137,12 +128,18 @@ def search(
     if not rows:
         return []
     ids = [row[0] for row in rows]
-    near = vectors.closeness(likeness, ids, around) if vectors and likeness else {}
-    meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
+    # A question that names a person of the store is about what this person said, and is no hint. What a turn gets unasked is
+    # decided by words and meaning together: its gate was fitted so.
+    is_hint = not (proactive or analysis.names or analysis.condition)
+    trust = lookup.word_trust(scores) if is_hint else 1.0
+    near = vectors.closeness(likeness, ids, around, trust) if vectors and likeness else {}
+    meaning = {i: likeness.of(i, trust) + near.get(i, 0.0) for i in ids} if likeness else {}
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
     trace.places = places_of = {row[0]: (row[1], row[2]) for row in rows}
     is_first = order is None and asks_for_first(analysis.text)
-    trace.ranked = everyone = ranked = rank_candidates(analysis, candidates, limit=len(candidates), zone=zone)
+    trace.ranked = everyone = ranked = rank_candidates(
+        analysis, candidates, limit=len(candidates), zone=trace.zone, word_trust=trust
+    )
     if proactive:
         # A message that is the question itself, which was asked before, tells nothing.
         same = analysis.text.strip().casefold()
@@ -151,7 +148,7 @@ def search(
         ranked = select_proactive(analysis, trace.odds)
         trace.limit = min(limit, proactive_limit(analysis))
         asked = closest.likeness if closest is not None else None
-        if ranked and not _is_evidence(lookup, analysis, ranked[0].candidate, places_of, asked, trace):
+        if ranked and not _is_evidence(lookup, ranked[0].candidate, asked, trace):
             return []
     if distinct:
         ranked = _without_repeats(ranked, limit, distinct, trace.repeats)
@@ -181,20 +178,15 @@ def search(
 
 
 def _is_evidence(
-    lookup: Lookup,
-    analysis: Analysis,
-    candidate: RankCandidate,
-    places_of: Mapping[int, Place],
-    likeness: Likeness | None,
-    trace: SearchTrace,
+    lookup: Lookup, candidate: RankCandidate, likeness: Likeness | None, trace: SearchTrace
 ) -> bool:
     """Return True if the best message is worth showing to a person who did not ask for it."""
     span = best_part(candidate.text, lookup.matches)
     part = candidate.text[slice(*span)] if span else candidate.text
-    trace.overlap = overlap = lookup.overlap(places_of[candidate.id], part)
+    trace.overlap = overlap = lookup.overlap(trace.places[candidate.id], part)
     cosine = likeness.nearest([candidate.id]) if likeness is not None else None
     trace.judged = candidate.id
-    trace.evidence = proactive_evidence(analysis, candidate, part, overlap, cosine)
+    trace.evidence = proactive_evidence(trace.analysis, candidate, part, overlap, cosine)
     return sum(trace.evidence.values()) > 0
 
 
@@ -352,20 +344,14 @@ def _oldest_first(ranked: Sequence[Ranked]) -> list[Ranked]:
 
 
 def _of_times(
-    reader: IndexReader,
-    analysis: Analysis,
-    spans: Sequence[tuple[float, float]],
-    now: float,
-    limit: int,
-    *,
-    proactive: bool,
-    trace: SearchTrace,
+    reader: IndexReader, spans: Sequence[tuple[float, float]], limit: int, trace: SearchTrace
 ) -> list[SearchHit]:
     """Return messages of named times for a question that asks for anything of them: the most informative of each session.
 
     Messages from outside are never returned. Without being asked to search, only times that have begun are regarded.
     """
-    if proactive:
+    now = trace.now
+    if trace.proactive:
         spans, limit = [span for span in spans if span[0] <= now], min(limit, MAX_PROACTIVE_HITS)
         trace.limit = limit
     parts = [
@@ -375,7 +361,7 @@ def _of_times(
     ]
     found = reader.find((), parts)[1]
     rows = reader.candidates((), [row[3] for row in found])
-    matches = [match_of(term) for term in analysis.terms]
+    matches = [match_of(term) for term in trace.analysis.terms]
     trace.places = places = {row[0]: (row[1], row[2]) for row in rows}
     telling = ((_candidate(row, {}, 0.0), _information(row, matches)) for row in rows)
     ranked = [Ranked(candidate, score, {"information": score}) for candidate, score in telling]

@@ -24,6 +24,7 @@ from hermes_core.recall.rank import (
     TermHits,
     score_places,
     surprise,
+    word_trust,
 )
 from hermes_core.recall.tokens import index_text, strip_possessive, words
 from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, match_of
@@ -161,6 +162,10 @@ class Lookup:
                 near += worth
                 near_words.append(term.text)
         return Overlap(question, own, near, total, tuple(own_words), tuple(near_words))
+
+    def word_trust(self, scores: Mapping[Place, float]) -> float:
+        """Return how much the words of the question tell; `scores` are what the method of this name returned."""
+        return word_trust([*self._weighed.values()], self._reader.total, max(scores.values(), default=0.0))
 
     def words_at(self, place: Place) -> tuple[list[str], list[str], list[str]]:
         """Return the terms that gave a place its score: its own, similar words in it, and those of its neighbours.

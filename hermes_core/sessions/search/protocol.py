@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hermes_core.recall.rank import Place
     from hermes_core.sessions.records import SearchHit
     from hermes_core.sessions.search.filters import Condition, Filters
-    from hermes_core.sessions.search.reader import IndexReader, IndexRow, ScopeFacts
+    from hermes_core.sessions.search.reader import ClosestMessages, IndexReader, IndexRow, ScopeFacts
 
     Array = numpy.ndarray[Any, numpy.dtype[Any]]
 
@@ -160,44 +160,6 @@ class MessageIndex(ABC):
         """Free the space of an index that was too damaged to be dropped."""
 
 
-class Likeness(Protocol):
-    """The closeness of messages to a question."""
-
-    def nearest(self, ids: Collection[int]) -> float | None:
-        """Return the highest cosine between the question and these messages; None if it has no meaning for ranking."""
-
-    def of(self, message_id: int) -> float:
-        """Return the closeness of a message. A message without a vector gets 0, which is the mean."""
-
-    def span(self, message_id: int) -> tuple[int, int] | None:
-        """Return start and end of the closest piece of a message; None for a message without a vector."""
-
-
-class ClosestToQuestion(Protocol):
-    """The messages that are closest in meaning to a question, as `ClosestMessages` for a reader of the index of words.
-
-    Attributes:
-        ids: Ids of the messages; None if they come with the next read of the database.
-        is_known: True if the next properties ask no server.
-        is_distant: True if no message is close enough for a search by meaning.
-        likeness: Closeness of the messages to the question; None if that can't be said.
-    """
-
-    @property
-    def ids(self) -> Sequence[int] | None: ...
-
-    def rows(self) -> Sequence[IndexRow]: ...
-
-    @property
-    def is_known(self) -> bool: ...
-
-    @property
-    def is_distant(self) -> bool: ...
-
-    @property
-    def likeness(self) -> Likeness | None: ...
-
-
 class VectorIndex(Protocol):
     """The index of a store for search by meaning, which an extension registers. Threads may share it.
 
@@ -261,7 +223,7 @@ class VectorIndex(Protocol):
         *,
         covered: Callable[[], Coverage] | None = None,
         passing: Condition | None = None,
-    ) -> ClosestToQuestion | None:
+    ) -> ClosestMessages | None:
         """Return the messages closest to `question` in meaning; None if nothing can be compared.
 
         Args:
@@ -279,7 +241,11 @@ class VectorIndex(Protocol):
         """
 
     def closeness(
-        self, likeness: Any, ids: Sequence[int], around: Callable[[], Surroundings] | None = None
+        self,
+        likeness: Any,
+        ids: Sequence[int],
+        around: Callable[[], Surroundings] | None = None,
+        word_trust: float = 1.0,
     ) -> dict[int, float]:
         """Return for each message how close its words are to those of the question. Messages without vectors are left out.
 
@@ -287,10 +253,38 @@ class VectorIndex(Protocol):
             likeness: That of a result of `ask`; it knows these messages afterwards.
             ids: Ids of the messages.
             around: Result of `ask_around`.
+            word_trust: How much the words of the question tell, as for `Likeness.of`.
         """
 
     def close(self) -> None:
         """End the work in the background."""
+
+
+class Reranker(Protocol):
+    """An order of what a search found, which an extension sets as `PastSessions.reranker`. Threads may share it.
+
+    Attributes:
+        depth: Number of messages that it orders. A search finds as many, and returns the first of them.
+        fault: The reason why it does not order messages; "" if it does.
+    """
+
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def fault(self) -> str: ...
+
+    def order(
+        self, query: str, question: str, hits: Sequence[SearchHit], elapsed: float
+    ) -> Sequence[SearchHit]:
+        """Return the messages, the best one first. If it can't order them, return them as they are, and set `fault`.
+
+        Args:
+            query: The message of the person.
+            question: What asks in it.
+            hits: At least one message, in the order of the search.
+            elapsed: Seconds that the search took, which are part of `recall.deadline`.
+        """
 
 
 class SearchEngine(Engine, Protocol):

@@ -98,15 +98,41 @@ class ScopeFacts(Struct, frozen=True):
     newest: int | None = 0
 
 
+class Likeness(Protocol):
+    """The closeness of messages to a question."""
+
+    def nearest(self, ids: Collection[int]) -> float | None:
+        """Return the highest cosine between the question and these messages; None if it has no meaning for ranking."""
+
+    def of(self, message_id: int, word_trust: float = 1.0) -> float:
+        """Return the closeness of a message. A message without a vector gets 0, which is the mean.
+
+        Args:
+            message_id: Id of the message.
+            word_trust: How much the words of the question tell, from 0 to 1. The less they tell, the more counts meaning.
+        """
+
+    def span(self, message_id: int) -> tuple[int, int] | None:
+        """Return start and end of the closest piece of a message; None for a message without a vector."""
+
+
 class ClosestMessages(Protocol):
     """The messages that are closest in meaning to a question.
 
     Attributes:
         ids: Their ids; None if they come with the next read of the database.
+        is_distant: True if no message is close enough for a search by meaning.
+        likeness: Closeness of the messages to the question; None if that can't be said.
     """
 
     @property
     def ids(self) -> Sequence[int] | None: ...
+
+    @property
+    def is_distant(self) -> bool: ...
+
+    @property
+    def likeness(self) -> Likeness | None: ...
 
     def rows(self) -> Sequence[IndexRow]:
         """Return those that pass the filters, if `ids` is None."""

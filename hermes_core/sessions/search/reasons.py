@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what a search needs is imported by the first search
     from hermes_core.recall.rank import Overlap, Place, ProactiveOdds, Ranked
     from hermes_core.sessions.search.filters import Filters
     from hermes_core.sessions.search.lookup import Lookup
-    from hermes_core.sessions.search.protocol import Likeness
+    from hermes_core.sessions.search.reader import Likeness
 
 # Digits of the figures of a reason.
 _DIGITS = 3
@@ -45,6 +45,7 @@ class SearchTrace(Struct):
         evidence: The parts of the evidence; the gate is open if their sum is above 0.
         repeats: The message that a candidate repeats, by the id of the candidate.
         newer: The newest message of the same matter, by the ids of older ones.
+        reranked: Ids of the results in the order of `PastSessions.reranker`.
         without_index: True if the messages were read without the search index.
     """
 
@@ -64,6 +65,7 @@ class SearchTrace(Struct):
     evidence: Mapping[str, float] = {}
     repeats: dict[int, int] = {}
     newer: Mapping[int, int] = {}
+    reranked: Sequence[int] = ()
     without_index: bool = False
 
     @property
@@ -176,6 +178,7 @@ def _reason(trace: SearchTrace, rank: int, entry: Ranked) -> HitReason:
         ("time", ", ".join(first if first == last else f"{first} to {last}" for first, last in times)),
         ("changed by message", "" if newest is None else str(newest)),
         ("changes message", ", ".join(map(str, older))),
+        ("place by recall.rerank", _place(trace, message_id)),
         ("weight", "" if odds is None else f"{odds.weight:.3f}, needs {odds.least:.3f}"),
     ]
     text = "; ".join(f"{name} {value}" for name, value in pairs if value)
@@ -193,6 +196,10 @@ def _reason(trace: SearchTrace, rank: int, entry: Ranked) -> HitReason:
         None if odds is None else _rounded(odds.weight),
         None if odds is None else _rounded(odds.least),
     )
+
+
+def _place(trace: SearchTrace, message_id: int) -> str:
+    return str(trace.reranked.index(message_id) + 1) if message_id in trace.reranked else ""
 
 
 def _rounded(value: float | None) -> float | None:
@@ -283,7 +290,8 @@ def _why_not_in(database: Engine, trace: SearchTrace, message_id: int) -> str:
             return f"its weight is {odds.weight:.3f}, and a text of its length needs {odds.least:.3f}"
         if trace.closed:
             return "the gate is closed"
-    return f"it has place {ranks[message_id]}, and {trace.limit} are returned"
+    place = _place(trace, message_id) or ranks[message_id]
+    return f"it has place {place}, and {trace.limit} are returned"
 
 
 def _why_no_candidate(database: Engine, trace: SearchTrace, message_id: int) -> str:

@@ -40,7 +40,7 @@ def open_engine(url: str) -> str | None:
 def on_home_opened(memory: Any) -> None:
     """Let the index of a server find out that the tables which held the data of this home are gone."""
     if memory.sessions.database.shared:
-        memory.sessions.index.inventory = memory.inventory
+        memory.sessions.index.inventory = memory.internals.inventory
 
 
 @hookimpl

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.recall.query import named_in
 from hermes_core.recall.rank import Place
 from hermes_core.recall.tokens import CUT_VERSION
@@ -45,6 +46,9 @@ from hermes_memory_postgresql.tsvector import TSQUERY, vector_of
 STEP = 500
 SAMPLE = 500
 
+# Outside of a transaction, so that others write meanwhile.
+REINDEX = "REINDEX INDEX CONCURRENTLY messages_by_terms"
+
 _SESSIONS = "JOIN sessions s ON s.key = m.session_key"
 
 # OFFSET 0 makes the planner seek each message of a list `w`; otherwise it may read the whole table instead.
@@ -63,8 +67,8 @@ _OTHER_VECTORS = "m.id = x.id AND m.terms IS DISTINCT FROM x.terms::tsvector"
 _VECTORS = "unnest(?::bigint[], ?::text[]) AS x (id, terms)"
 
 
-# Messages of all ages, each with some of its terms, and whether the index finds it by these. OFFSET 0 keeps the planner
-# from reading the message itself instead of the index.
+# Messages of all ages, each with some of its terms, and whether a search finds it by these: by the index, and with its
+# session and owner. OFFSET 0 keeps the planner from reading the message itself instead of the index.
 _PROOF = f"""
     WITH newest AS (SELECT o.id FROM messages o WHERE o.state < 2 ORDER BY o.id DESC LIMIT 1),
     m AS MATERIALIZED (
@@ -78,12 +82,15 @@ _PROOF = f"""
             SELECT f.id FROM messages f
             WHERE f.owner_key = m.owner_key AND f.bucket = m.bucket AND f.terms @@ t.query OFFSET 0
         ) found WHERE found.id = m.id
-    )
+    ) AND EXISTS (SELECT 1 FROM sessions p JOIN owners o ON o.owner = p.user AND o.key = m.owner_key
+        WHERE p.key = m.session_key)
     FROM m CROSS JOIN LATERAL (
         SELECT array_agg(lexeme) AS terms, string_agg(quote_literal(lexeme), ' & ')::tsquery AS query
         FROM (SELECT lexeme FROM unnest(m.terms) LIMIT 8) l
     ) t
 """
+
+_LOST = "SELECT 1 FROM sessions WHERE message_count > 0 AND NOT EXISTS (SELECT 1 FROM messages) LIMIT 1"
 
 
 class GinIndex(MessageIndex):
@@ -95,6 +102,7 @@ class GinIndex(MessageIndex):
 
     inventory: Inventory | None = None
     _is_current = False
+    _failure: StorageError | None = None
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
         """Return whom a question names, and which of these sources the owner has."""
@@ -162,8 +170,13 @@ class GinIndex(MessageIndex):
 
     def ask_proof(self) -> Callable[[], bool]:
         """Return a function that returns True if the index finds messages by their own words, also the newest one."""
-        asked = self._database.ask([(_PROOF, ())])
-        return lambda: all(map(_is_found, asked()[0]))
+        asked = self._database.ask([(_PROOF, ()), (_LOST, ())])
+
+        def holds() -> bool:
+            samples, lost = asked()
+            return not lost and all(map(_is_found, samples))
+
+        return holds
 
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
@@ -213,8 +226,52 @@ class GinIndex(MessageIndex):
             )
         return faults
 
+    def reset(self, exc: Exception) -> None:
+        """Begin to make the index anew, which the server calls damaged; if that fails too, raise `exc`."""
+        try:
+            self.renew()
+        except StorageError:
+            raise exc from None
+
+    def rebuild_next(self) -> int:
+        """Compare the next messages of a rebuild; return their number. Behind the last, rebuild the index of the server.
+
+        The terms of a message may be right and the index over them damaged, which only the server can mend.
+        """
+        if count := super().rebuild_next():
+            return count
+        self._failure = None
+        if not self._finds():
+            try:
+                self._database.execute(REINDEX)
+            except StorageError as exc:
+                self._failure = DatabaseUnavailable(
+                    f"the search index of {self._database.label!r} is damaged and can't be built again: {exc.message}",
+                    f"let the owner of its tables run: {REINDEX}",
+                )
+            else:
+                if not self._finds():
+                    self._failure = DatabaseUnavailable(
+                        f"messages or sessions of {self._database.label!r} are lost",
+                        "restore a backup of the server",
+                    )
+        if self._failure is not None:
+            raise self._failure
+        return 0
+
+    def _finds(self) -> bool:
+        try:
+            return self.ask_proof()()
+        except DatabaseCorrupt:
+            return False
+
     def renew(self) -> None:
-        """Begin to compare the terms of each message with its text, or go on where another program stopped."""
+        """Begin to compare the terms of each message with its text, or go on where another program stopped.
+
+        Raises `DatabaseUnavailable` if the server did not build its index again before.
+        """
+        if self._failure is not None:
+            raise self._failure
         self._database.execute(
             "INSERT INTO state_meta (key, value) VALUES (?, '0') ON CONFLICT (key) DO NOTHING",
             (PROGRESS_KEY,),

@@ -1050,7 +1050,7 @@ def _conninfo(url: str, password: str) -> dict[str, Any]:
 
     try:
         parameters: dict[str, Any] = dict(conninfo_to_dict(url))
-    except ProgrammingError as exc:
+    except (ProgrammingError, UnicodeEncodeError) as exc:
         fact = " ".join(str(exc).split())
         raise DatabaseUnavailable(
             f"storage.url is no address of PostgreSQL ({fact})", "write it as postgresql://ROLE@HOST/DATABASE"

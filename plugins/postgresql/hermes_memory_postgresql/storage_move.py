@@ -28,6 +28,7 @@ from hermes_core.curated.rows import place_of
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.kit import write_atomic
 from hermes_core.outbox.recovery import outbox_of_home
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.home_store import Moving, notes_of_home, open_sessions
 from hermes_core.sessions.maintenance import exclusive
 from hermes_core.sessions.session_store import SessionStore
@@ -50,6 +51,9 @@ from hermes_memory_postgresql.store_copy import (
 
 FILES = "files"
 """The name of the engine in the home, beside the address of a server."""
+
+# Seconds in which a server ends the connections of a program that has closed them.
+SETTLE_S = 1.0
 
 WAIT_PAUSE_S = 1.0
 """Seconds between two looks whether other programs have ended."""
@@ -595,15 +599,24 @@ def save_storage_receipt(home: HermesHome, receipt: StorageMoveReceipt) -> Path:
 def _connections_of_others(database: Engine, *own: Engine) -> str:
     """Return which other programs are connected to a server, as a sentence; "" for none.
 
+    A connection of a program that ended just now may still be there for up to `SETTLE_S` seconds.
+
     Args:
         database: The database on the server.
         own: Further databases of this program.
     """
     pids = [other.link().pid for other in own if isinstance(other, PostgresDatabase)]
-    count, host = database.execute(_OTHER_PROGRAMS, (pids,)).fetchone()
-    if not count:
-        return ""
-    return f"{count} other connections to {database.label!r}, of {host}, have the role of this home"
+    until = time.monotonic() + SETTLE_S
+    while True:
+        count, host = database.execute(_OTHER_PROGRAMS, (pids,)).fetchone()
+        if not count:
+            return ""
+        if time.monotonic() > until:
+            break
+        time.sleep(SETTLE_S / 20)
+    return (
+        f"{database.label!r} has {counted(count, 'other connection')} with the role of this home, of {host}"
+    )
 
 
 def _try_to_unmark(target: SessionStore) -> None:

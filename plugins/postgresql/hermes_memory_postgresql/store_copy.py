@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_core.sessions import schema
+from hermes_core.sessions.schema import STORED_TABLES
 from hermes_core.sessions.search import index
 from hermes_core.sessions.search.protocol import CHANGES_KEY, DIMENSION_KEY, LAST_ID_KEY, PROGRESS_KEY
 from hermes_core.sessions.session_store import SessionStore
@@ -28,9 +28,6 @@ CHARS_PER_COMMIT = 4_000_000
 MOVED_FROM_KEY = "moved_from"
 
 
-# Tables of which no row is copied: a lease is of a program that uses the source, and triggers keep the lines.
-_NOT_COPIED = ("leases", "outbox_lines")
-
 # SQL for the key of the session to which a row belongs, by table.
 _SESSION_KEYS = {
     "sessions": "key",
@@ -41,8 +38,7 @@ _SESSION_KEYS = {
     "open_messages": "(SELECT t.session_key FROM open_turns t WHERE t.key = open_messages.turn_key)",
 }
 
-TABLES = tuple(table for table in schema.TABLES if table.name not in _NOT_COPIED)
-TABLE_NAMES = tuple(table.name for table in TABLES)
+TABLE_NAMES = tuple(table.name for table in STORED_TABLES)
 
 # Keys of one engine's search index, which the other one makes for itself.
 _INDEX_KEYS = (CUT_KEY, PROGRESS_KEY, index.LOST_PAGES_KEY, CHANGES_KEY, MOVED_FROM_KEY)
@@ -74,8 +70,12 @@ class StoreDigest:
 
 def count_rows(database: Engine) -> dict[str, int]:
     """Return the number of rows that a copy of the store has, by table."""
-    queries = [(f"SELECT count(*) FROM {table.name} WHERE {_condition(table)}", ()) for table in TABLES]
-    return {table.name: int(rows[0][0]) for table, rows in zip(TABLES, database.read(queries), strict=True)}
+    queries = [
+        (f"SELECT count(*) FROM {table.name} WHERE {_condition(table)}", ()) for table in STORED_TABLES
+    ]
+    return {
+        table.name: int(rows[0][0]) for table, rows in zip(STORED_TABLES, database.read(queries), strict=True)
+    }
 
 
 def copy_store(source: SessionStore, target: SessionStore, progress: Callable[[int], object]) -> int:
@@ -87,7 +87,7 @@ def copy_store(source: SessionStore, target: SessionStore, progress: Callable[[i
         progress: Function that gets the number of further rows, also of those that were there.
     """
     copied = 0
-    for table in TABLES:
+    for table in STORED_TABLES:
         columns = table.column_names
         last = _last_key(target.database, table)
         if last is not None:
@@ -108,7 +108,7 @@ def digest_store(database: Engine, progress: Callable[[int], object] = lambda _c
     """
     digest = StoreDigest()
     hashes: dict[int, Any] = {}
-    for table in TABLES:
+    for table in STORED_TABLES:
         of_table = hashlib.sha256()
         digest.rows[table.name] = 0
         for rows in _pages(database, table, table.column_names, None):
@@ -209,7 +209,7 @@ def _store(target: SessionStore, table: Table, columns: Sequence[str], rows: lis
 def _copy_counters(source: Engine, target: Engine) -> None:
     """Let the target number new rows after the highest number that the source ever gave."""
     with target.transaction() as connection:
-        for table in TABLES:
+        for table in STORED_TABLES:
             for column in table.columns:
                 if column.type == "number":
                     _set_counter(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from hermes_core.sessions.search import proof
 from hermes_core.sessions.search.protocol import INDEX_LOST
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.inventory import Inventory
+from hermes_memory_postgresql import gin
 from hermes_memory_postgresql.engine import PostgresEngine
 
 DAMAGE = {
@@ -27,7 +28,9 @@ DAMAGE = {
 
 @pytest.fixture
 def server(postgres_url: str, postgres_schema: str) -> Iterator[SessionStore]:
-    with contextlib.closing(SessionStore(PostgresEngine(postgres_url, schema=postgres_schema))) as store:
+    # A server reads few messages one by one, and not by the index.
+    url = f"{postgres_url}?options=-c%20enable_seqscan%3Doff"
+    with contextlib.closing(SessionStore(PostgresEngine(url, schema=postgres_schema))) as store:
         store.create_session("s", user="me")
         with store.transaction():
             for number in range(60):
@@ -71,3 +74,67 @@ def test_a_damaged_index_is_said_and_made_anew(server: SessionStore, monkeypatch
         assert len(found) == 10, kind
         assert server.past.problems_of(server.past.search("never mentioned", user="me")) == [], kind
         assert server.check() == [], kind
+
+
+def lose_entries(database: PostgresEngine, store: Callable[[], object]) -> None:
+    """Let the GIN index lack what is stored meanwhile, as one does that a crash or a bad disk has damaged."""
+    ready = "UPDATE pg_index SET indisready = %s WHERE indexrelid = 'messages_by_terms'::regclass"
+    database.execute(ready % "false")
+    store()
+    database.execute(ready % "true")
+
+
+def test_an_index_that_lost_entries_is_said_and_made_anew(
+    server: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "DELAY_S", 0)
+    database = server.database
+    assert isinstance(database, PostgresEngine)
+    lose_entries(database, lambda: server.append_message("s", "user", "The zeppelin lands in Marrowby."))
+    nothing = server.past.search("Where does the zeppelin land?", user="me")
+    assert (nothing, server.past.problems_of(nothing)) == ([], [INDEX_LOST])
+    builder = server.past.proof._builder
+    assert builder is not None
+    builder.join()
+    assert "Marrowby" in server.past.search("Where does the zeppelin land?", user="me")[0].text
+    assert server.past.problems_of(server.past.search("never mentioned", user="me")) == []
+
+
+def test_an_index_that_may_not_be_made_anew_says_how(
+    postgres_url: str, postgres_schema: str, server: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "DELAY_S", 0)
+    database = server.database
+    assert isinstance(database, PostgresEngine)
+    lose_entries(database, lambda: server.append_message("s", "user", "The zeppelin lands in Marrowby."))
+    monkeypatch.setattr(gin, "REINDEX", "REINDEX INDEX CONCURRENTLY gone")
+    assert server.past.search("Where does the zeppelin land?", user="me").problem == INDEX_LOST
+    builder = server.past.proof._builder
+    assert builder is not None
+    builder.join()
+    nothing = server.past.search("Where does the zeppelin land?", user="me")
+    assert nothing == []
+    assert "run `hermes-memory sessions rebuild`" in nothing.problem
+    with pytest.raises(StorageError, match="let the owner of its tables run: REINDEX"):
+        server.index.rebuild()
+    monkeypatch.undo()
+    server.index.rebuild()
+    assert "Marrowby" in server.past.search("Where does the zeppelin land?", user="me")[0].text
+
+
+@pytest.mark.parametrize("table", ["messages", "sessions", "owners"])
+def test_rows_that_are_lost_are_said(
+    server: SessionStore, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    monkeypatch.setattr(proof, "DELAY_S", 0)
+    with server.database.transaction() as connection:
+        connection.execute("SET LOCAL session_replication_role = replica")  # no foreign key refuses it
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608  a name of the test
+    nothing = server.past.search("kumquat", user="me")
+    assert (nothing, server.past.problems_of(nothing)) == ([], [INDEX_LOST])
+    builder = server.past.proof._builder
+    assert builder is not None
+    builder.join()
+    assert "sessions rebuild" in server.past.search("kumquat", user="me").problem
+    with pytest.raises(StorageError, match="are lost; restore a backup"):
+        server.index.rebuild()

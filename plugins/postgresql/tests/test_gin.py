@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from hermes_core.importers.sample import sample_path, sample_questions
+from hermes_core.cli.sample import sample_path, sample_questions
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.search.filters import Filters
 from hermes_core.sessions.search.lookup import MAX_RARE_MESSAGES
 from hermes_core.sessions.session_store import SessionStore
+from hermes_memory_agent.message_rows import hide_message
 from hermes_memory_postgresql import tsvector
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.schema import CUT_KEY
@@ -293,7 +294,7 @@ def test_a_check_finds_rows_that_differ_and_a_rebuild_repairs_them(server: Sessi
     server.create_session("s", user="me")
     message = server.append_message("s", "user", "the kumquat tree")
     hidden = server.append_message("s", "user", "a kumquat that was undone")
-    server.turns.withdraw("s", hidden)
+    hide_message(server, "s", hidden)
     server.database.execute("UPDATE messages SET terms = '''other''' WHERE id = ?", (message,))
     (fault,) = server.check()
     assert "1 of 1 messages" in fault

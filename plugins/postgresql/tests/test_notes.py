@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -245,7 +244,7 @@ def test_of_four_writers_with_kills_every_acknowledged_entry_is_there(
                 acknowledged += [process.stdout.readline().strip() for _ in range(4)]
             time.sleep(random.uniform(0.2, 0.8))
             for process in processes:
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 rest, _ = process.communicate()
                 acknowledged += [line for line in rest.split("\n")[:-1] if line]
     reader = make_machine("reader")

@@ -14,6 +14,7 @@ from hermes_core.sessions import maintenance
 from hermes_core.sessions.owners import give_to_home
 from hermes_core.sessions.search.protocol import Vector
 from hermes_core.sessions.session_store import SessionStore
+from hermes_memory_agent.message_rows import hide_message
 from hermes_memory_postgresql.pgvectors import PostgresVectors
 from hermes_memory_semantic import dense, vector_store
 from hermes_memory_semantic.vector_store import SqliteVectors
@@ -94,7 +95,7 @@ def count(db: SessionStore, sql: str = "SELECT count(*) FROM vectors") -> int:
 
 
 def texts_of(db: SessionStore, query: str, user: str | None = None) -> list[str]:
-    return [hit.text for hit in db.past.search(query, user=user)]
+    return [hit.text for hit in db.past.search(query, user=user, everybody=user is None)]
 
 
 # ------------------------------------------------------------------ making
@@ -363,7 +364,7 @@ def test_hidden_and_deleted_messages_leave_no_vector(opened: Callable[[], Sessio
         return sorted(likeness.best(9))
 
     assert len(nearest()) == 5
-    db.turns.withdraw("s1", second)
+    hide_message(db, "s1", second)
     assert count(db) == 4
     assert second not in nearest()
     db.rewind("s1", third)
@@ -383,7 +384,7 @@ def test_what_is_hidden_before_it_has_a_vector_gets_none(machine: Callable[[], S
     index_of(db).build()
     ids = say(db, "s1", "a kitten", "a cat")
     taken = index_of(db)._store.take(8)
-    db.turns.withdraw("s1", ids[0])
+    hide_message(db, "s1", ids[0])
     vector = partial(Vector, piece=0, first=0, last=1, own=b"\1" * dense.DIMENSION, words=b"")
     index_of(db)._store.save(ids, [vector(message_id=number) for number in ids], dense.DIMENSION)
     assert len(taken) == 2
@@ -511,7 +512,7 @@ def test_both_engines_give_the_same_results(
                 (hit.message_id, round(hit.score, 5), hit.span)
                 for query in ("which dog?", "a puppy in the rain", "kitten")
                 for user in ("ann", None)
-                for hit in db.past.search(query, user=user, limit=20)
+                for hit in db.past.search(query, user=user, everybody=user is None, limit=20)
             ]
         )
     db.close()

@@ -34,6 +34,7 @@ from hermes_memory_postgresql.postgres import (
 )
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer
+from tests.storage.notes import posix
 from tests.table import table
 
 
@@ -699,6 +700,7 @@ def test_an_error_that_arrives_just_before_the_end_is_raised(
         database.batch([(ADD, (1, "b"))])
 
 
+@posix
 def test_a_fork_opens_connections_of_its_own(database: PostgresDatabase) -> None:
     database.batch([(ADD, (1, "a"))])
     if (child := os.fork()) == 0:

@@ -27,6 +27,7 @@ from hermes_core.sessions.records import StoredOpenTurn
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.transfer import import_session, session_document
 from hermes_core.sessions.turn_records import TurnRecord, record_statements, turn_record
+from hermes_memory_agent.message_rows import delete_copy, hide_message
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.postgres import PostgresDatabase, psycopg_sql
 from tests.manager.conftest import until
@@ -395,9 +396,8 @@ def use_everything(db: SessionStore) -> None:
     list(lineage.first_messages(db.database, "cli", 2))
     db.get_messages_as_conversation("s1", include_ancestors=True)
     db.transcript("s1").messages()
-    db.turns.withdraw("s1", last)
-    db.turns.delete_copy("s1", "none")
-    db.turns.compact("s1", last)
+    hide_message(db, "s1", last)
+    delete_copy(db, "s1", "none")
     db.turns.has_message("s1", "r3")
     db.counts()
     db.has_turn("t2")

@@ -205,12 +205,12 @@ def test_of_a_thousand_people_nobody_sees_another_s_notes_sessions_or_recall(
     for number, name in enumerate(names):
         memory = gateways[(number + 1) % 2]  # the gateway that the person did not talk to
         session = memory.session(f"new-{name}", user_id=name, platform="telegram")
-        own = memory.curated.of(memory.complete(session))
+        own = memory.curated.of(memory.session(session))
         assert own.entries("user") == (f"Is called {name}-person",)
         assert own.history(limit=5)[0].after == (f"Is called {name}-person",)
         if number % 20:
             continue
-        prompt = memory.system_prompt(memory.begin_session(session))
+        prompt = memory.system_prompt(memory.start_session(session))
         turn = memory.conversation(f"new-{name}", user_id=name, platform="telegram").turn(
             "How is my kumquat called?"
         )
@@ -263,7 +263,7 @@ def test_a_running_session_keeps_its_notes_and_its_trust_while_the_server_is_dow
     assert "removed" not in recalled.context
     assert memory.system_prompt(session) == prompt
     server.start()
-    assert memory.origins.reading_of(session).origin == "person"
+    assert memory.internals.origins.reading_of(session).origin == "person"
     assert memory.system_prompt(session) == prompt
 
 
@@ -290,7 +290,7 @@ def test_a_prompt_that_was_built_during_an_outage_gets_the_notes_when_the_server
     assert agent.run_turn("two").text == "Second."
     assert "Uses ruff" in memory.sessions.meta.system_prompt(agent.session.id)
     agent.close()
-    assert memory.origins.reading_of(session).origin == "person"
+    assert memory.internals.origins.reading_of(session).origin == "person"
 
 
 # ------------------------------------------------------------------ one program in a session

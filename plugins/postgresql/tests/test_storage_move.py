@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,13 +21,13 @@ from hermes_core.config import load_config, set_value
 from hermes_core.curated.history import NoteVersion
 from hermes_core.curated.rows import place_of
 from hermes_core.errors import DatabaseUnavailable, MemoryConflict, StorageError
-from hermes_core.health import storage as health_storage
 from hermes_core.health.storage import storage_status
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore
 from hermes_core.sessions.records import StoredOpenTurn
+from hermes_core.sessions.schema import STORED_TABLES
 from hermes_core.sessions.session_store import SessionStore
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
 from hermes_core.storage.moved import StoreMark
@@ -34,7 +35,7 @@ from hermes_memory_agent.skills.history import SkillHistory
 from hermes_memory_postgresql import storage_move
 from hermes_memory_postgresql.marks import write_mark
 from hermes_memory_postgresql.storage_move import StorageMove
-from hermes_memory_postgresql.store_copy import TABLE_NAMES, TABLES, StoreDigest, digest_store
+from hermes_memory_postgresql.store_copy import TABLE_NAMES, StoreDigest, digest_store
 from tests.postgres_server import columns_of
 
 pytestmark = pytest.mark.names_engines("a move between engines")
@@ -230,13 +231,13 @@ def test_every_column_of_both_engines_is_copied(hermes_home: HermesHome, url: st
     with opened(hermes_home) as file, opened(other) as server:
         file.create_session("s1")
         server.create_session("s1")
-        for table in TABLES:
+        for table in STORED_TABLES:
             assert columns_of(file.database, table.name) == {*table.column_names}, table.name
             own = {"owner_key", "ordinal", "bucket", "terms"} if table.name == "messages" else set()
             assert columns_of(server.database, table.name) == {*table.column_names, *own}, table.name
         kept = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         names = {row[0] for row in file.database.execute(kept) if not row[0].startswith("messages_")}
-    assert names - {table.name for table in TABLES} == {
+    assert names - {table.name for table in STORED_TABLES} == {
         "schema_migrations",
         "leases",
         "outbox_lines",
@@ -448,10 +449,6 @@ def test_a_short_form_of_the_address_is_replaced(hermes_home: HermesHome, url: s
     assert "# mine" in hermes_home.config_yaml.read_text()
 
 
-def test_a_status_counts_each_table_that_is_copied() -> None:
-    assert health_storage.TABLES == TABLE_NAMES
-
-
 # ------------------------------------------------------------------ kills
 
 KILLED = """
@@ -550,6 +547,20 @@ def test_a_program_that_ran_before_can_not_write_into_the_source(hermes_home: He
             db.create_session("late")
 
 
+def test_a_connection_that_ends_by_itself_is_no_other_program(
+    hermes_home: HermesHome, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_move, "SETTLE_S", 60)
+    fill(hermes_home)
+    move(hermes_home, url)
+    with opened(hermes_home) as ending:
+        ending.database.execute("SELECT 1")
+        timer = threading.Timer(1, ending.close)
+        timer.start()
+        assert move(hermes_home, "files").switched
+        timer.join()
+
+
 def test_a_machine_with_the_old_settings_can_not_write_into_the_server(
     hermes_home: HermesHome, url: str
 ) -> None:
@@ -559,7 +570,7 @@ def test_a_machine_with_the_old_settings_can_not_write_into_the_server(
         elsewhere.append_message("s1", "user", "before")
         with StorageMove(hermes_home, "files") as work:
             plan = work.plan()
-            with pytest.raises(DatabaseUnavailable, match="other connections"):
+            with pytest.raises(DatabaseUnavailable, match="1 other connection "):
                 work.run(plan)
             with work._open(work._config, "write") as server:
                 work._mark_source(server, work._begin(server, plan))
