@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib
 import json
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -136,18 +138,31 @@ async def people_at_once(turns: Callable[[int], Awaitable[Any]], count: int) -> 
     return sum(recalled for recalled, _ in answers), max(seconds for _, seconds in answers)
 
 
+@contextlib.contextmanager
+def temporary_home() -> Iterator[str]:
+    """Yield a temporary folder for a home.
+
+    A connection is closed with its thread. If that hangs, Windows deletes all but the database.
+    """
+    folder = tempfile.mkdtemp()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 # Each of these awaits `measure(turns, count)`, where `turns(number)` is the recall of one person.
 
 
 async def with_threads(url: str, measure: Callable[..., Awaitable[Any]], count: int) -> Any:
-    with tempfile.TemporaryDirectory() as home, open_memory(home, provider=Slow(url, count)) as memory:
+    with temporary_home() as home, open_memory(home, provider=Slow(url, count)) as memory:
         sessions = [memory.start_session(platform="app", user_id=f"user-{n}") for n in range(count)]
         turns = lambda n: asyncio.to_thread(memory.begin_turn, sessions[n], "tea?")  # noqa: E731
         return await measure(turns, count)
 
 
 async def with_twin(url: str, measure: Callable[..., Awaitable[Any]], count: int) -> Any:
-    with tempfile.TemporaryDirectory() as home:
+    with temporary_home() as home:
         async with open_memory_async(home, provider=Slow(url, count)) as memory:
             sessions = [await memory.start_session(platform="app", user_id=f"user-{n}") for n in range(count)]
             return await measure(lambda n: memory.begin_turn(sessions[n], "tea?"), count)

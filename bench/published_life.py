@@ -79,7 +79,7 @@ class Life:
         logging.getLogger().addHandler(logged)
         memory = open_memory(home)
         try:
-            if not memory.loaded:
+            if not memory.internals.selection.loaded:
                 self.result["reason"] = "; ".join(memory.problems())
                 self.result["loads"] = _waits_for_settings(memory.config.memory.provider, home)
                 return
@@ -139,7 +139,7 @@ class Life:
 
     def _tell_state(self, memory: Memory) -> None:
         for health in memory.manager.health():
-            if health.name in memory.loaded:
+            if health.name in memory.internals.selection.loaded:
                 hooks = dict(health.hooks)
                 self.result.update(state=health.state, reason=health.reason, hooks=sorted(hooks))
         loaded = _only(memory)
@@ -148,7 +148,7 @@ class Life:
 
 def _only(memory: Memory) -> LoadedProvider:
     """Return the one provider that was loaded."""
-    (loaded,) = memory.loaded.values()
+    (loaded,) = memory.internals.selection.loaded.values()
     return loaded
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import hermes_core
-from hermes_core.importers.values import ImportedSession
 from hermes_core.recall.tokens import STOP_WORDS
+from hermes_memory_importers.values import ImportedSession
 from hermes_memory_semantic import dense
 
 # Modules that only read a store. A change of another module of search or storage makes the stores anew.

@@ -4,7 +4,8 @@ Made-up people tell short facts ("My passport is in the blue drawer.") among the
 later ("Where is my passport?"): `own_facts.txt`, a line for each fact with its question. `idle_turns.txt` has turns that
 ask nothing of memory: tasks, code, follow-ups and small talk. `changed_facts.txt` has facts that a person tells and later
 changes, and pairs of statements that change nothing. `times.txt` has questions that name only a time, and the times;
-`times_in_words.txt` has times in many languages. They are asked in the stores of the panel and of a made-up
+`times_in_words.txt` has times in many languages. `hints.txt` has statements, and what reminds of them in other words: they are
+searched among 1,000 messages, beside the cosine of the same model. The others are asked in the stores of the panel and of a made-up
 year of one person with an assistant. Of both files, each second line is held out: what is fitted is fitted on the others.
 Languages in `UNSEEN` are held out as a whole.
 
@@ -27,25 +28,27 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 from recall_cache import Cache
-from recall_panel import DEPTH, DataSet, read_panel
+from recall_panel import DEPTH, DataSet, measure, read_panel, table
 from recall_scores import Conversation, Question
+from recall_systems import PANEL_SYSTEMS
 from recall_turns import remembered
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from hermes_core.importers.values import ImportedMessage, ImportedSession, split_turns
 from hermes_core.recall.calendar_words import find_times
 from hermes_core.recall.dates import find_dates
 from hermes_core.recall.tokens import count_tokens
+from hermes_memory_importers.values import ImportedMessage, ImportedSession, split_turns
 
-FACTS, IDLE, CHANGED, TIMES, WORDS = (
-    Path(__file__).with_name(name)
-    for name in ("own_facts.txt", "idle_turns.txt", "changed_facts.txt", "times.txt", "times_in_words.txt")
+FACTS, IDLE, CHANGED, TIMES, WORDS, HINTS = (
+    Path(__file__).with_name(f"{name}.txt")
+    for name in ("own_facts", "idle_turns", "changed_facts", "times", "times_in_words", "hints")
 )
 SIZES = (5, 20, 40, 120, 1_000, 10_000)
 UNSEEN = ("ru", "zh", "it", "tr")
-PARTS = ("facts", "changes", "times", "words", "idle")
+PARTS = ("facts", "changes", "times", "words", "idle", "hints")
+AROUND_HINTS = 1_000
 SENTENCES = 10_000
 DAY = 86_400.0
 BEGIN = 1_688_200_000.0
@@ -502,6 +505,36 @@ def measure_words(sets: Sequence[DataSet], progress: Console) -> Iterator[dict[s
     yield {"language": "sentences that name a time", "times": len(named), "right": fmean(map(bool, named))}
 
 
+# ---------------------------------------------------------------- hints
+
+
+def hint_set(sets: Sequence[DataSet], half: Half) -> DataSet:
+    """Return all statements of `hints.txt` among other messages, and the hints of a half as questions.
+
+    The other messages lose the names of their speakers, because the statements have none.
+    """
+    talk = [
+        replace(
+            one,
+            turns=tuple(
+                replace(turn, messages=tuple(replace(m, speaker="") for m in turn.messages))
+                for turn in one.turns
+            ),
+        )
+        for one in sessions_of(sets, AROUND_HINTS, 0)
+    ]
+    sessions, questions = [], []
+    for subject, _, lines in _blocks(HINTS):
+        for at, line in enumerate(lines):
+            statement, hint = line.split(" | ")
+            name = f"{subject}-{at}"
+            reply = [("assistant", "👍")] if len(sessions) % 2 else []
+            sessions.append(session(name, 7.0 * len(sessions) % 360, [("user", statement), *reply]))
+            if half in ("all", "held" if at % 2 else "fit"):
+                questions.append(Question(hint, frozenset({f"{name}-0"})))
+    return DataSet(f"hints-{half}", (Conversation("hints", (*talk, *sessions), tuple(questions), len(talk)),))
+
+
 # ---------------------------------------------------------------- output
 
 
@@ -577,6 +610,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figures["words"] = list(measure_words(sets, progress))
         if "times" in options.part:
             figures["times"] = list(measure_times(cache, progress, **given))
+        if "hints" in options.part:
+            systems = {name: PANEL_SYSTEMS[name] for name in ("ours", "ours-semantic", "minilm-cosine")}
+            figures["hints"] = list(measure([hint_set(sets, options.half)], systems, cache, progress))
     if options.json:
         print(json.dumps(figures, indent=2))
         return 0
@@ -591,6 +627,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(time_table(figures["times"]))
     if "idle" in figures:
         console.print(idle_table(figures["idle"]))
+    if "hints" in figures:
+        console.print(table(figures["hints"]))
     return 0
 
 

@@ -9,7 +9,7 @@ signals of all candidates of a question are read through our own functions: the 
 
 The weights maximise the likelihood of the evidence among all candidates of a question, in searches by words and, if the
 package hermes-memory-semantic is installed, with vectors, for which most constants are the same. Every set has the same weight, and
-questions that name the wrong person a third of the weight of others. The second column of figures is recall with the
+questions that name the wrong person a third of the weight of others. The half of `hints.txt` that is not held out is a set as well. The second column of figures is recall with the
 weights of the code, the third with those fitted on all sets, the fourth with those fitted on the other sets.
 
 Recall is that among the candidates that a search with the constants of the code ranks; fit again after a change.
@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy
 from recall_cache import Cache
+from recall_facts import hint_set
 from recall_panel import DEPTH, WRONG_SPEAKER, DataSet, read_panel
 from recall_scores import Question
 from recall_systems import stored
@@ -65,6 +66,8 @@ OF_VECTORS = (
     "vectors.WORDS_WEIGHT",
     "vectors.OWN_WORDS_WEIGHT",
     "vectors.SESSION_WEIGHT",
+    "vectors.WHOLE_WEIGHT_WITHOUT_WORDS",
+    "vectors.OWN_WORDS_WEIGHT_WITHOUT_WORDS",
 )
 
 # The modules that read the constants of a module.
@@ -287,6 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pools = pickle.loads(options.load.read_bytes())
     else:
         sets = read_panel(options.panel, options.locomo, wrong_speaker=True)
+        sets.append(hint_set(sets, "fit"))
         sets = [data for data in sets if not options.set or data.name in options.set]
         if options.sample:
             sets = [data.sample(options.sample) for data in sets]

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from recall_scores import Conversation
 
-from hermes_core.importers.values import ImportedMessage, ImportedSession
 from hermes_core.recall.tokens import is_stop_word
+from hermes_memory_importers.values import ImportedMessage, ImportedSession
 
 ALIKE = 40
 """A word is exchanged with one of so many that are about as frequent."""

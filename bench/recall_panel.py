@@ -27,9 +27,9 @@ from recall_systems import run
 from rich.console import Console
 from rich.table import Table
 
-from hermes_core.importers.values import ImportedMessage, ImportedSession, split_turns
 from hermes_core.recall import rank
 from hermes_memory_eval.figures import interval
+from hermes_memory_importers.values import ImportedMessage, ImportedSession, split_turns
 
 TURNS = "turns.json"
 LONG = "long-questions.json"

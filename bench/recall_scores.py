@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean, quantiles
 from typing import Any
 
-from hermes_core.importers.values import ImportedMessage, ImportedSession
 from hermes_core.recall import rank
 from hermes_memory_eval.figures import interval
 from hermes_memory_importers.locomo import read_locomo
+from hermes_memory_importers.values import ImportedMessage, ImportedSession
 
 DEPTHS = (1, 5, 10, 20)
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}

@@ -17,10 +17,10 @@ from recall_scores import DEPTHS, Ask, Conversation, Result
 from rich.console import Console
 from rich.progress import track
 
-from hermes_core.importers.values import ImportedMessage, ImportedSession
 from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_eval.baseline import PlainFts5, bigrams
+from hermes_memory_importers.values import ImportedMessage, ImportedSession
 from hermes_memory_semantic import dense
 from hermes_memory_semantic.vectors import VectorIndex
 

@@ -21,6 +21,7 @@ from hermes_core.recall.rank import (
     score_places,
     select_proactive,
     surprise,
+    word_trust,
 )
 from hermes_core.recall.tokens import count_tokens, words
 
@@ -33,6 +34,30 @@ def ranked(
     return [
         r.candidate.id for r in rank_candidates(analyse(question), candidates, limit=limit, budget=budget)
     ]
+
+
+def test_the_lead_of_a_person_lets_no_message_through_that_is_far_behind_the_best() -> None:
+    analysis = analyse("What is Nadia allergic to?", names=["Nadia"])
+    told = RankCandidate(1, "I'm allergic to cashews.", 40.0, speaker="Nadia")
+    others = [RankCandidate(n, f"I saw film {n}.", 4.0, speaker="Nadia") for n in range(2, 30)]
+    ranked = rank_candidates(
+        analysis, [told, RankCandidate(99, "Nice.", 1.0, speaker="Tomas"), *others], limit=40
+    )
+    odds = proactive_odds(analysis, ranked)
+    assert max(one.weight for one in odds) > 2  # the lead raises all weights
+    assert [entry.candidate.id for entry in select_proactive(analysis, odds)] == [1]
+
+
+def test_words_tell_as_much_as_the_best_message_has_of_them() -> None:
+    def trust(*frequencies: int, present: int) -> float:
+        terms = [TermHits(n, {(1, 1): 1.0} if at < present else {}) for at, n in enumerate(frequencies)]
+        return word_trust(terms, 1_000, max(score_places(terms, 1_000).values(), default=0.0))
+
+    assert trust(3, 3, 3, present=3) == 1.0
+    assert trust(3, 3, 3, present=1) == 0.0
+    assert trust(500, 3, 3, present=1) == 0.0  # only a word that half of the messages have
+    assert 0.0 < trust(3, 3, present=1) < 1.0
+    assert word_trust([], 1_000, 0.0) == 0.0
 
 
 @pytest.mark.parametrize(

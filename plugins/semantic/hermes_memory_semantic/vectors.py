@@ -64,6 +64,11 @@ SESSION_WEIGHT = 0.42
 # Weight of the closest piece if the model makes no vectors of words.
 WHOLE_WEIGHT_ALONE = 0.8
 
+# Weights of the closest piece and of the own words of a message if the words of the question tell nothing: then the words
+# around it and its session tell nothing either. They were fitted on LoCoMo, REALTALK, BEAM and half of `bench/hints.txt`.
+WHOLE_WEIGHT_WITHOUT_WORDS = 1.3
+OWN_WORDS_WEIGHT_WITHOUT_WORDS = 0.15
+
 # Weights of the words of a message (0), the two messages before it (-1, -2), and the message after it (1).
 NEARBY = {0: 1.0, -1: 0.9, -2: 0.7, 1: 0.7}
 DISTANCES = min(NEARBY), max(NEARBY)
@@ -139,13 +144,19 @@ class Likeness:
         near = self.nearness.near[numpy.isin(self.nearness.ids, list(ids))]
         return float((near / INT8_SCALE).max(initial=-1.0))
 
-    def of(self, message_id: int) -> float:
-        """Return the closeness of a message. A message without a vector gets 0, which is the mean."""
+    def of(self, message_id: int, word_trust: float = 1.0) -> float:
+        """Return the closeness of a message. A message without a vector gets 0, which is the mean.
+
+        Args:
+            message_id: Id of the message.
+            word_trust: How much the words of the question tell, from 0 to 1.
+        """
         at = self._at(message_id)
         if at is None:
             return 0.0
         nearness = self.nearness
-        return self.weight * (float(nearness.near[at]) - nearness.mean) / (nearness.deviation or 1.0)
+        weight = word_trust * self.weight + (1 - word_trust) * WHOLE_WEIGHT_WITHOUT_WORDS
+        return weight * (float(nearness.near[at]) - nearness.mean) / (nearness.deviation or 1.0)
 
     def span(self, message_id: int) -> tuple[int, int] | None:
         """Return start and end of the closest piece of a message; None for a message without a vector."""
@@ -537,7 +548,11 @@ class VectorIndex:
         return self._store.ask_around(places, likeness.nearness, likeness.asked, DISTANCES)
 
     def closeness(
-        self, likeness: Likeness, ids: Sequence[int], around: Callable[[], Surroundings] | None = None
+        self,
+        likeness: Likeness,
+        ids: Sequence[int],
+        around: Callable[[], Surroundings] | None = None,
+        word_trust: float = 1.0,
     ) -> dict[int, float]:
         """Return for each message how close its words are to the words of a question.
 
@@ -550,6 +565,7 @@ class VectorIndex:
             likeness: The result of `likeness` for the question; it knows these messages afterwards.
             ids: Ids of the messages.
             around: Result of `ask_around`.
+            word_trust: How much the words of the question tell, from 0 to 1.
         """
         import numpy
 
@@ -587,7 +603,9 @@ class VectorIndex:
             session = session_of[message_id]
             best[session] = max(value, best.get(session, value))
         sessions = _standard(numpy.array([best[session_of[message_id]] for message_id in rows]))
-        closeness = WORDS_WEIGHT * words + OWN_WORDS_WEIGHT * _standard(own) + SESSION_WEIGHT * sessions
+        own_weight = word_trust * OWN_WORDS_WEIGHT + (1 - word_trust) * OWN_WORDS_WEIGHT_WITHOUT_WORDS
+        around_it = WORDS_WEIGHT * words + SESSION_WEIGHT * sessions
+        closeness = word_trust * around_it + own_weight * _standard(own)
         return dict(zip(rows, closeness.tolist(), strict=True))
 
     def works(self) -> bool:

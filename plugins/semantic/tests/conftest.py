@@ -9,8 +9,11 @@ from hermes_core.sessions.session_store import SessionStore
 from hermes_core.storage.engine import Engine
 from hermes_memory_semantic.embeddings import EmbeddingServer, HttpEncoder
 from hermes_memory_semantic.vectors import VectorIndex
+from tests.cli.conftest import hermes
 from tests.outbox_of import ON_POSTGRES
 from tests.sessions.conftest import server_database
+
+__all__ = ["hermes"]
 
 OpenStore = Callable[..., SessionStore]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from hermes_core import open_memory
@@ -9,6 +11,11 @@ from hermes_core.config import SEMANTIC
 from hermes_core.health.databases import examine_vectors, vector_state
 from hermes_core.home import HermesHome
 from hermes_memory_semantic import dense
+from hermes_memory_semantic.vectors import VectorIndex
+from tests.cli.conftest import Hermes
+
+THINGS = ("passport", "guitar", "raincoat", "telescope", "bicycle", "camera", "toolbox", "umbrella")
+PLACES = ("blue drawer", "garden shed", "cellar", "attic", "kitchen cupboard", "car", "office", "wardrobe")
 
 
 def test_it_says_how_a_server_stores_the_vectors(
@@ -37,10 +44,10 @@ def test_messages_that_wait_for_their_vectors_are_counted(
     with open_memory(hermes_home) as memory:
         vectors = memory.sessions.past.vectors
         assert vectors is not None
-        assert vector_state(memory) == "by words only until messages are stored"
-        assert [finding.state for finding in examine_vectors(memory)] == ["ok"]
         dense.encoder()  # without `wake` no thread loads it
         monkeypatch.setattr(vectors, "wake", lambda: None)
+        assert vector_state(memory) == "by words only until messages are stored"
+        assert [finding.state for finding in examine_vectors(memory)] == ["ok"]
         memory.sessions.create_session("s1")
         memory.sessions.append_message("s1", "user", "We adopted a puppy.")
         assert memory.sessions.past.search("a baby hound at home") == []
@@ -72,3 +79,35 @@ def test_a_package_that_is_missing_is_a_fault(
         (finding,) = examine_vectors(memory)
         assert finding.state == "failed"
         assert any("a package that it needs is not installed" in problem for problem in memory.problems())
+
+
+@pytest.mark.sqlite_only("a row of the file")
+@pytest.mark.skipif(not dense.installed(), reason="needs the local model")
+def test_commands_that_search_say_how_an_old_home_gets_its_vectors(
+    hermes: Hermes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SEMANTIC, "off")
+    with open_memory(hermes_home) as memory:
+        for thing, place in zip(THINGS, PLACES, strict=True):
+            said = f"My {thing} is in the {place} near the window."
+            memory.end_turn(memory.start_session(), said, "I will remember that.")
+    monkeypatch.setenv(SEMANTIC, "auto")
+    monkeypatch.setattr(VectorIndex, "wake", lambda _: None)
+    commands = (
+        ["sessions", "search", "guitar"],
+        ["recall", "my guitar?"],
+        ["recall", "--batch"],
+        ["eval", "--questions", "2"],
+    )
+    lines = '{"query": "my guitar?"}\n{"query": "my bicycle?"}\n'
+    says = "Search by meaning does not know 16 messages yet; `hermes-memory sessions rebuild` reads them now."
+    for words in commands:
+        assert hermes(*words, typed=lines).stderr.count(says) == 1, words
+    assert json.loads(hermes("recall", "my guitar?", "--json").stdout)["unread"] == 16
+    assert json.loads(hermes("eval", "--questions", "2", "--json").stdout)["unread"] == 16
+    monkeypatch.undo()
+    monkeypatch.setenv(SEMANTIC, "auto")
+    monkeypatch.setenv("HERMES_HOME", str(hermes_home.path))
+    hermes("sessions", "rebuild")
+    for words in commands:
+        assert "rebuild" not in hermes(*words, typed=lines).stderr, words
