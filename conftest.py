@@ -29,6 +29,7 @@ from importlib_metadata import PathDistribution
 from tests.engine import sitecustomize
 from tests.postgres_server import drop_schema, server_url
 from tests.temp_folder import DISK, put_temp_folders_in_memory
+from tests.windows.sitecustomize import RULES
 
 # What a shell runs in the background ignores Ctrl-C, and so would the programs that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -49,7 +50,7 @@ settings.register_profile(
 settings.register_profile("same", settings.get_profile("random"), derandomize=True, database=None)
 settings.load_profile("same")
 
-# Not defined at all without need: pytest refuses the name, even of an empty list, below another rootdir.
+# Not defined without need: pytest refuses the name, even of an empty list, below another rootdir.
 if os.environ.get("HERMES_TEST_ENGINE") == "postgresql":
     pytest_plugins = ["tests.engine.plugin"]
     sitecustomize.install()
@@ -148,8 +149,10 @@ def make_ssl_contexts_once() -> None:
     ssl.create_default_context = context_once
 
 
-def pytest_configure() -> None:
-    """Run once in each process of the suite."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Run once in each process of the suite, and in runs of pytest that tests start."""
+    if os.name == "nt" or os.environ.get(RULES) == "windows":
+        config.pluginmanager.import_plugin("tests.windows.plugin")
     read_metadata_once()
     read_hook_specifications_once()
     make_ssl_contexts_once()

@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import ntpath
 import os
+import re
+import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -56,7 +62,7 @@ _NOT_OF_PROVIDERS = frozenset({"plugins", "profiles"})
 # provide it reliably.
 # https://www.sqlite.org/wal.html, "All processes using a database must be on the same host computer".
 _NO_SHARED_MEMORY = frozenset(
-    {
+    [
         "nfs",
         "nfs4",
         "cifs",
@@ -66,12 +72,29 @@ _NO_SHARED_MEMORY = frozenset(
         "smbfs",
         "afpfs",
         "webdav",
+        "davfs",
+        "ftp",
         "9p",
         "virtiofs",
         "vboxsf",
+        "vmhgfs",
         "prl_fs",
-    }
+        "drvfs",
+        "macfuse",
+        "osxfuse",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "remote",
+    ]
 )
+
+# Types of drives of Windows, by the numbers of GetDriveTypeW.
+_DRIVES = {2: "removable", 3: "fixed", 4: "remote", 5: "cdrom", 6: "ramdisk"}
+
+# A line of `mount` of macOS and the BSDs: "//ann@nas/home on /Volumes/home (smbfs, nodev)".
+_MOUNT = re.compile(r".* on (/.*) \((\w[^,)]*).*\)")
 
 
 class FileSystem(Struct, frozen=True):
@@ -81,8 +104,8 @@ class FileSystem(Struct, frozen=True):
 
     @property
     def carries_wal(self) -> bool:
-        """True if SQLite's write-ahead log is safe on this type of file system."""
-        return self.kind not in _NO_SHARED_MEMORY and not self.kind.startswith("fuse")
+        """True if SQLite's write-ahead log is safe on this type of file system, and the type is known."""
+        return self.kind not in ("", *_NO_SHARED_MEMORY) and not self.kind.startswith("fuse")
 
 
 @contextlib.contextmanager
@@ -178,7 +201,7 @@ def write_checked(path: Path, data: bytes, mode: int, check: Callable[[], object
             _replace(temporary, target)
         finally:
             with contextlib.suppress(OSError):  # after a success the temporary file does not exist any more
-                Path(temporary).unlink()
+                delete_path(Path(temporary))
         sync_folder(target.parent)
     except OSError as exc:
         raise _storage_error("write", path, exc) from exc
@@ -186,16 +209,39 @@ def write_checked(path: Path, data: bytes, mode: int, check: Callable[[], object
 
 def _replace(temporary: str, target: Path) -> None:
     # On Windows the rename fails while another process, or a virus scanner, has the target open: they read for milliseconds.
-    attempts = _WINDOWS_RENAME_ATTEMPTS if os.name == "nt" else 1
-    for left in reversed(range(attempts)):
+    for left in reversed(range(_WINDOWS_RENAME_ATTEMPTS)):
         try:
             Path(temporary).replace(target)
-        except PermissionError:
-            if not left:
+        except PermissionError as exc:
+            if not left or not hasattr(exc, "winerror"):
                 raise
+            with contextlib.suppress(OSError):
+                _make_replaceable(target)
             time.sleep(_WINDOWS_RENAME_PAUSE_S)
         else:
             return
+
+
+def delete_path(path: Path) -> None:
+    """Delete a file, a link, or a folder with all that is in it; on Windows also what is read-only, as objects of git are."""
+    delete = shutil.rmtree if path.is_dir() and not path.is_symlink() else Path.unlink
+    try:
+        delete(path)
+    except PermissionError as exc:
+        if not hasattr(exc, "winerror"):
+            raise
+        for folder, _, names in os.walk(path):
+            for name in names:
+                _make_replaceable(Path(folder, name))
+        _make_replaceable(path)
+        delete(path)
+
+
+def _make_replaceable(path: Path) -> None:
+    # Windows neither replaces nor deletes a file without a write bit.
+    mode = path.lstat().st_mode
+    if not mode & stat.S_IWRITE:
+        path.chmod(stat.S_IMODE(mode) | stat.S_IWRITE)
 
 
 def _keep_owner(target: Path, temporary: str) -> None:
@@ -280,7 +326,7 @@ def read_utf8(path: Path, error: type[HermesError]) -> str:
     """Return the text of a UTF-8 file; "" if it does not exist. Raise `error` if it can't be read or is not UTF-8."""
     try:
         return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
     except UnicodeDecodeError as exc:
         raise error(f"{str(path)!r} is not UTF-8 text ({exc.reason})", "save it as UTF-8") from exc
@@ -335,22 +381,57 @@ def file_system(path: Path) -> FileSystem:
     existing = path.absolute()
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
-    return FileSystem(_mounted_kind(Path(os.path.realpath(existing))))
+    real = os.path.realpath(existing)
+    return FileSystem(drive_kind(real) if os.name == "nt" else mounted_kind(Path(real), mounts()))
 
 
-def _mounted_kind(path: Path) -> str:
-    """Return the type of the innermost mount that contains `path`; "" on a system without /proc/self/mounts."""
+def mounts() -> list[tuple[str, str]]:
+    """Return folder and type of each mount; [] if the system does not say."""
+    if sys.platform != "linux":
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            # It reads a table of the kernel, and waits for no server.
+            done = subprocess.run(["/sbin/mount"], capture_output=True, timeout=5, check=True)
+            return [
+                match.groups()
+                for match in map(_MOUNT.fullmatch, os.fsdecode(done.stdout).splitlines())
+                if match
+            ]
+        return []
     try:
-        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = os.fsdecode(Path("/proc/self/mounts").read_bytes()).splitlines()
     except OSError:
-        return ""
+        return []
+    # A blank in the name of a folder is "\040".
+    plain = partial(re.sub, r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)))
+    return [(plain(point), kind) for _, point, kind, *_ in map(str.split, lines)]
+
+
+def mounted_kind(path: Path, table: Iterable[tuple[str, str]]) -> str:
+    """Return the type of the innermost mount that contains a path; "" if none does."""
     best, kind = -1, ""
-    for line in lines:
-        _, point, found, *_ = line.split(" ")
-        mount = Path(point.replace("\\040", " "))
-        if path.is_relative_to(mount) and len(mount.parts) >= best:
+    for point, found in table:
+        mount = Path(_folded(point))
+        if Path(_folded(str(path))).is_relative_to(mount) and len(mount.parts) >= best:
             best, kind = len(mount.parts), found
     return kind
+
+
+def _folded(path: str) -> str:
+    # The file systems of macOS take two spellings of a name for one.
+    return path if sys.platform == "linux" else unicodedata.normalize("NFC", path).casefold()
+
+
+def drive_kind(path: str, drive_type: Callable[[str], int] | None = None) -> str:
+    """Return the type of the drive of an absolute path of Windows: "remote" for a share, also one that has a letter."""
+    drive = ntpath.splitdrive(path.replace("/", "\\"))[0]
+    is_device = drive.startswith(("\\\\?\\", "\\\\.\\"))
+    if drive.startswith("\\\\") and (not is_device or drive[4:8].upper() == "UNC\\"):
+        return "remote"
+    if drive_type is None:
+        import ctypes
+
+        drive_type = ctypes.windll.kernel32.GetDriveTypeW  # type: ignore[attr-defined,unused-ignore]
+    return _DRIVES.get(drive_type(f"{drive}\\"), "")
 
 
 _REMEDIES = {
@@ -360,13 +441,14 @@ _REMEDIES = {
     errno.EACCES: "check who owns the folder and its mode",
     errno.EPERM: "check who owns the folder and its mode",
     # A write may have failed after the replacement, so this promises nothing about the file.
+    errno.ENAMETOOLONG: "use a home whose path is shorter",
     errno.EIO: "see that the disk works, then try again",
 }
 
 
 def remedy_for(exc: OSError, default: str) -> str:
     """Return what to do about an error of a disk, or `default` if the disk is not to blame."""
-    disk = exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+    disk = exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENAMETOOLONG)
     return _REMEDIES[exc.errno or 0] if disk else default
 
 

@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
-from hermes_core.storage.files import locked, write_atomic
+from hermes_core.storage.files import FileValue, locked, write_atomic
 from hermes_core.storage.inventory import LAST_TIME
 
 if TYPE_CHECKING:
@@ -100,16 +100,13 @@ class Verdicts:
     def __init__(self, home: HermesHome, clock: Callable[[], float] = time.time) -> None:
         self._path = home.verdicts_json
         self._clock = clock
-        self._stamp: tuple[int, int] | None = None
-        self._data = _File()
-        self._fault: StorageError | None = None
+        self._file = FileValue[tuple[_File, StorageError | None]]()
         self._findings: dict[str, str] = {}  # by hash; not in the file yet
 
     @property
     def fault(self) -> StorageError | None:
         """Error that says why the file can't be used; None if it can."""
-        self._read()
-        return self._fault
+        return self._content()[1]
 
     def scan(self, text: str, *, untrusted: bool = False) -> Threat | None:
         """Return the first threat in a note, or None; also None if a person allowed the exact text.
@@ -237,26 +234,22 @@ class Verdicts:
             data = _load(self._path)
             change(data)
             write_atomic(self._path, msgspec.json.format(msgspec.json.encode(data), indent=1))
-        self._stamp = None
+        self._file.forget()
 
     def _read(self) -> _File:
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            self._fault = self._stamp = None
-            return _File()
-        except OSError as exc:
-            self._fault, self._stamp = _unreadable(self._path, exc), None
-            return _File()
-        stamp = (status.st_mtime_ns, status.st_size)
-        if stamp != self._stamp:
+        return self._content()[0]
+
+    def _content(self) -> tuple[_File, StorageError | None]:
+        """Return what the file holds, and why it can't be used."""
+
+        def load() -> tuple[_File, StorageError | None]:
             try:
-                self._data, self._fault = _load(self._path), None
+                return _load(self._path), None
             except StorageError as exc:
                 log.warning("%s", exc)
-                self._data, self._fault = _File(), exc
-            self._stamp = stamp
-        return self._data
+                return _File(), exc
+
+        return self._file.get(self._path, load)
 
 
 def find_context_file(folder: Path | None) -> Path | None:
@@ -315,15 +308,11 @@ def _load(path: Path) -> _File:
     except FileNotFoundError:
         return _File()
     except (OSError, msgspec.DecodeError, RecursionError) as exc:
-        raise _unreadable(path, exc) from exc
-
-
-def _unreadable(path: Path, exc: Exception) -> StorageError:
-    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
-    return StorageError(
-        f"{str(path)!r} can't be read as a file of verdicts ({reason}), so nothing in it counts",
-        "put a backup in its place, mend it, or move it away and allow its texts again",
-    )
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
+        raise StorageError(
+            f"{str(path)!r} can't be read as a file of verdicts ({reason}), so nothing in it counts",
+            "put a backup in its place, mend it, or move it away and allow its texts again",
+        ) from exc
 
 
 @lru_cache(maxsize=2048)

@@ -5,6 +5,7 @@ import random
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -13,7 +14,20 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import LockTimeout, StorageError
-from hermes_core.storage.files import FileSystem, FileValue, ensure_folder, file_system, locked, write_atomic
+from hermes_core.storage import files
+from hermes_core.storage.files import (
+    FileSystem,
+    FileValue,
+    delete_path,
+    drive_kind,
+    ensure_folder,
+    file_system,
+    locked,
+    mounted_kind,
+    mounts,
+    write_atomic,
+    write_checked,
+)
 from tests.storage.notes import posix, run
 
 
@@ -200,10 +214,81 @@ def test_a_file_where_a_folder_should_be_is_an_error_of_ours(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("kind", "carries"),
-    [("ext4", True), ("apfs", True), ("", True), ("nfs4", False), ("cifs", False), ("fuse.sshfs", False)],
+    [("ext4", True), ("apfs", True), ("", False), ("nfs4", False), ("cifs", False), ("fuse.sshfs", False)],
 )
-def test_network_file_systems_carry_no_write_ahead_log(kind: str, carries: bool) -> None:
+def test_network_file_systems_and_unknown_ones_carry_no_write_ahead_log(kind: str, carries: bool) -> None:
     assert FileSystem(kind).carries_wal is carries
+
+
+MOUNTS_OF_MACOS = """\
+/dev/disk3s1s1 on / (apfs, sealed, local, read-only, journaled)
+devfs on /dev (devfs, local, nobrowse)
+/dev/disk3s5 on /System/Volumes/Data (apfs, local, journaled, nobrowse)
+//ann@nas._smb._tcp.local/home on /Volumes/Ann's home (smbfs, nodev, nosuid, mounted by ann)
+nas:/export on /Volumes/Export (on nas) (nfs, nodev)
+/dev/disk5 on /Volumes/Stick (exfat, local)
+"""
+
+
+def test_on_macos_the_type_is_that_of_the_innermost_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.sys, "platform", "darwin")
+    run: list[list[str]] = []
+
+    def mount(command: list[str], **options: object) -> subprocess.CompletedProcess[bytes]:
+        run.append(command)
+        return subprocess.CompletedProcess(command, 0, MOUNTS_OF_MACOS.encode(), b"")
+
+    monkeypatch.setattr(files.subprocess, "run", mount)
+    kinds = {
+        "/Users/ann/.hermes": "apfs",
+        "/Volumes/Ann's home/hermes": "smbfs",
+        "/volumes/ANN'S HOME/hermes": "smbfs",  # the same folder there
+        "/Volumes/Export (on nas)/x": "nfs",
+        "/Volumes/Stick": "exfat",
+    }
+    assert {path: mounted_kind(Path(path), mounts()) for path in kinds} == kinds
+    assert set(map(tuple, run)) == {("/sbin/mount",)}
+
+
+def test_a_system_that_names_no_mounts_has_files_of_an_unknown_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.sys, "platform", "freebsd14")
+
+    def fail(command: list[str], **options: object) -> None:
+        raise FileNotFoundError(command[0])
+
+    monkeypatch.setattr(files.subprocess, "run", fail)
+    assert mounts() == []
+    assert mounted_kind(Path("/home"), mounts()) == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the table of mounts of Linux")
+def test_on_linux_a_mount_is_found_by_a_name_with_blanks_and_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "/dev/sda1 / ext4 rw 0 0\nnas:/x /mnt/my\\040\xfcber\\134x nfs4 rw 0 0\n".encode("latin-1")
+    monkeypatch.setattr(Path, "read_bytes", lambda path: table)
+    assert mounted_kind(Path(os.fsdecode(b"/mnt/my \xfcber\\x/home")), mounts()) == "nfs4"
+    assert mounted_kind(Path("/mnt/other"), mounts()) == "ext4"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (r"C:\Users\ann\hermes", "fixed"),
+        ("c:/Users/ann/hermes", "fixed"),
+        (r"\\?\C:\Users\ann", "fixed"),
+        (r"\\nas\home\hermes", "remote"),
+        ("//nas/home/hermes", "remote"),
+        (r"\\?\UNC\nas\home\hermes", "remote"),
+        (r"\\wsl.localhost\Ubuntu\home", "remote"),
+        (r"Z:\hermes", "remote"),
+        (r"Q:\hermes", ""),
+    ],
+)
+def test_on_windows_shares_are_remote_with_and_without_a_letter(path: str, kind: str) -> None:
+    types = {"c:\\": 3, "\\\\?\\c:\\": 3, "z:\\": 4}
+    assert drive_kind(path, lambda root: types.get(root.lower(), 1)) == kind
+    assert FileSystem(kind).carries_wal is (kind == "fixed")
 
 
 def test_the_kind_of_a_path_that_is_not_there_yet_is_that_of_its_parent(tmp_path: Path) -> None:
@@ -266,3 +351,53 @@ def test_a_write_through_a_link_replaces_its_target(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "folder" / "file").read_bytes() == b"two"
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["file"]
+
+
+def test_on_windows_a_replacement_waits_for_a_reader_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal of Windows has a number of its own; a folder without rights is refused at once."""
+    replace, left = Path.replace, [3]
+
+    def refuse(path: Path, target: Path) -> Path:
+        if left[0]:
+            left[0] -= 1
+            refusal = PermissionError(13, "in use")
+            refusal.winerror = 32  # type: ignore[attr-defined,unused-ignore]
+            raise refusal
+        return replace(path, target)
+
+    monkeypatch.setattr(files, "_WINDOWS_RENAME_PAUSE_S", 0)
+    monkeypatch.setattr(Path, "replace", refuse)
+    write_atomic(tmp_path / "file", b"new")
+    assert ((tmp_path / "file").read_bytes(), left) == (b"new", [0])
+    left[0] = 1000
+    with pytest.raises(StorageError, match="in use"):
+        write_atomic(tmp_path / "file", b"newer")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_read_only_file_is_replaced_by_one_and_leaves_no_litter(tmp_path: Path) -> None:
+    """Under the rules of Windows, where such a file is neither replaced nor deleted."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o444)
+    write_atomic(path, b"new", 0o444)
+    with pytest.raises(StorageError):
+        write_checked(path, b"newer", 0o444, lambda: os.link(path, path))
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o444)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_read_only_files_are_deleted_with_their_folder_and_alone(tmp_path: Path) -> None:
+    for path in (tmp_path / "folder" / "below" / "object", tmp_path / "file"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(0o444)
+    delete_path(tmp_path / "folder")
+    delete_path(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_is_too_long_is_one_line_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="File name too long; use a home whose path is shorter"):
+        write_atomic(tmp_path / ("n" * 300), b"x")

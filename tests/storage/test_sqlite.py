@@ -573,7 +573,7 @@ def test_an_empty_file_is_damage_if_the_caller_says_so_and_no_crash_leaves_one(p
     assert sizes[0] > 0
 
 
-@pytest.mark.skipif(os.name == "nt", reason="an open file can't be moved there")
+@pytest.mark.posix_files("moves a file that is open")
 @pytest.mark.parametrize("fate", ["deleted", "replaced"])
 def test_a_moved_file_is_refused(path: Path, tmp_path: Path, fate: str) -> None:
     other = tmp_path / "other.db"
