@@ -41,18 +41,10 @@ if TYPE_CHECKING:
     from hermes_core.sessions.home_store import open_notes
     from hermes_core.turn_recall import TurnRecall
 
-_MODULES = {
+_FOR_HOSTS = {
     "aio": "AsyncConversation AsyncMemory AsyncOpenTurn open_memory_async",
-    "contract.hooks": "hookimpl",
-    "contract.provider": "MemoryProvider",
-    "contract.values": (
-        "Availability Capabilities Delegation Field MemoryWrite Message "
-        "Query Recall RecallItem Session SessionSwitch ToolCall Turn"
-    ),
     "conversation": "Conversation OpenTurn ToolResult",
     "curated.store": "Notes",
-    "errors": "HermesError",
-    "home": "HermesHome",
     "loader.catalog": "discover_providers",
     "loader.foreign": "register_in_hermes_agent",
     "loader.load": "load_provider",
@@ -63,7 +55,21 @@ _MODULES = {
     "sessions.home_store": "open_notes",
     "turn_recall": "TurnRecall",
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+_FOR_AUTHORS = {
+    "contract.hooks": "hookimpl",
+    "contract.provider": "MemoryProvider",
+    "contract.values": (
+        "Availability Capabilities Delegation Field MemoryWrite Message Query Recall RecallItem SessionSwitch ToolCall"
+    ),
+}
+_FOR_BOTH = {"contract.values": "Session Turn", "errors": "HermesError", "home": "HermesHome"}
+HOSTS, AUTHORS, _BOTH = (
+    {name: module for module, names in modules.items() for name in names.split()}
+    for modules in (_FOR_HOSTS, _FOR_AUTHORS, _FOR_BOTH)
+)
+"""Names for programs that embed memory, and for authors of providers, by module. Both use those of `_FOR_BOTH`."""
+
+_HOMES = {**HOSTS, **AUTHORS, **_BOTH}
 
 __all__ = [
     "AsyncConversation",

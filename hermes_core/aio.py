@@ -14,10 +14,11 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from hermes_core.contract.values import Session
 from hermes_core.conversation import (
@@ -30,7 +31,7 @@ from hermes_core.conversation import (
 )
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import Memory, MemoryOptions, open_memory
 from hermes_core.sessions.chat_forms import MessageInput
 from hermes_core.sessions.open_turns import HostState
 from hermes_core.sessions.past_sessions import PastSessions
@@ -42,7 +43,7 @@ from hermes_core.turn import MemoryTurns
 from hermes_core.turn_recall import BegunTurn, RecallReport, TurnRecall
 
 if TYPE_CHECKING:
-    from hermes_core.tracing import Telemetry
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -156,6 +157,24 @@ class Threads:
         return waiter.result()
 
 
+# A host makes a twin for each agent or request.
+_threads_of_memory: weakref.WeakKeyDictionary[Memory, Threads] = weakref.WeakKeyDictionary()
+
+
+def _threads_of(memory: Memory, threads: Threads | None) -> Threads:
+    """Return the threads that all twins of a memory share. They end with the memory.
+
+    Args:
+        memory: The memory.
+        threads: The threads, if the memory has none yet; default: new ones.
+    """
+    given = threads or Threads()
+    shared = _threads_of_memory.setdefault(memory, given)
+    if shared is given:
+        weakref.finalize(memory, shared.close)
+    return threads or shared
+
+
 class _Twin(Generic[Wrapped]):
     """An object whose methods are called on threads."""
 
@@ -216,25 +235,13 @@ async def _recall_of(pending: BegunTurn) -> None:
         raise
 
 
-async def _recall(
-    memory: MemoryTurns,
-    threads: Threads,
-    text: Content,
-    *,
-    session: Session | None = None,
-    read_your_writes: bool = False,
-    at: float | None = None,
-    **limits: Any,
-) -> RecallReport:
+async def _recall(memory: MemoryTurns, threads: Threads, text: Content, **options: Any) -> RecallReport:
     """Return the report of `Memory.recall`, without a thread that waits for the providers."""
-    asked_by = session or memory.local_session
-    if read_your_writes:
-        await threads.read(functools.partial(memory.manager.flush, memory.config.recall.deadline))
-    await threads.read(functools.partial(memory.manager.initialize_all, asked_by))
-    ask = functools.partial(memory.ask_recall, asked_by, text, begins_turn=False, at=at)
+    recaller = memory.internals.recaller
+    ask = functools.partial(recaller.ask_report, text, **options)
     pending = await threads.read(ask, abandon=BegunTurn.withdraw)
     await _recall_of(pending)
-    return await threads.read(functools.partial(memory.report, pending, **limits))
+    return await threads.read(functools.partial(recaller.report, pending))
 
 
 class AsyncPastSessions(_Twin[PastSessions]):
@@ -298,6 +305,7 @@ class AsyncOpenTurn(_Twin[OpenTurn]):
     run_tools = _writing(OpenTurn.run_tools)
     finish = _writing(OpenTurn.finish)
     cancel = _writing(OpenTurn.cancel)
+    note_history = _writing(OpenTurn.note_history)
 
     @property
     def id(self) -> str:
@@ -315,6 +323,11 @@ class AsyncOpenTurn(_Twin[OpenTurn]):
         return self._wrapped.text
 
     @property
+    def noted(self) -> str:
+        """The line to show the person that names notes that wait; see `OpenTurn.noted`."""
+        return self._wrapped.noted
+
+    @property
     def recall(self) -> TurnRecall:
         """Recall for the person's message."""
         return self._wrapped.recall
@@ -323,6 +336,11 @@ class AsyncOpenTurn(_Twin[OpenTurn]):
     def problems(self) -> list[str]:
         """A sentence for each part of the memory that did not work."""
         return self._wrapped.problems
+
+    @property
+    def natives(self) -> list[Any]:
+        """The messages in the form of a framework; see `OpenTurn.natives`."""
+        return self._wrapped.natives
 
     @property
     def messages(self) -> ChatMessages:
@@ -361,6 +379,8 @@ class AsyncConversation(_Twin[Conversation]):
     """The awaitable twin of `Conversation`."""
 
     history = _reading(Conversation.history)
+    search = _reading(Conversation.search)
+    sessions = _reading(Conversation.sessions)
     change_memory = _writing(Conversation.change_memory)
     commit = _writing(Conversation.commit)
     end = _writing(Conversation.end)
@@ -423,10 +443,9 @@ class AsyncConversation(_Twin[Conversation]):
     @_like(Conversation.recall)
     async def recall(self, text: MessageInput, **options: Any) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
-        chat = self._wrapped
-        return await _recall(
-            chat.memory, self._threads, person_message(text)[0], session=chat.session, **options
-        )
+        chat, message = self._wrapped, person_message(text)[0]
+        own = {"session": chat.session, "everybody": False}
+        return await _recall(chat.memory, self._threads, message, **own, **options)
 
     async def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
         """Run a tool that the model called; see `Conversation.call_tool`."""
@@ -444,34 +463,29 @@ class AsyncMemory(_Twin[Memory]):
 
     Args:
         memory: The memory. `close` closes it.
-        threads: Threads for calls that block; default: new ones.
+        threads: Threads for calls that block; default: those of the memory's other twins.
     """
 
     def __init__(self, memory: Memory, *, threads: Threads | None = None) -> None:
-        super().__init__(memory, threads or Threads())
+        super().__init__(memory, _threads_of(memory, threads))
         self.memory = memory
         self.sessions = AsyncSessions(memory.sessions, self._threads)
 
     session = _reading(Memory.session)
-    system_prompt = _reading(Memory.system_prompt)
     tool_schemas = _reading(Memory.tool_schemas)
     problems = _reading(Memory.problems)
-    providers = _reading(Memory.providers)
     flush = _reading(Memory.flush)
     start_session = _writing(Memory.start_session)
-    begin_session = _writing(Memory.begin_session)
-    frozen_prompt = _writing(Memory.frozen_prompt)
+    system_prompt = _writing(Memory.system_prompt)
     end_turn = _writing(Memory.end_turn)
     end_session = _writing(Memory.end_session)
-    commit_session = _writing(Memory.commit_session)
     end_idle = _writing(Memory.end_idle)
-    switch_session = _writing(Memory.switch_session)
     rewind = _writing(Memory.rewind)
     delete_session = _writing(Memory.delete_session)
     change_memory = _writing(Memory.change_memory)
 
     @_like(Memory.conversation)
-    async def conversation(self, session_id: str = "", **options: Any) -> AsyncConversation:
+    async def conversation(self, session_id: str | Session = "", **options: Any) -> AsyncConversation:
         """Return a handle on a conversation; see `Memory.conversation`."""
         make = functools.partial(self.memory.conversation, session_id, **options)
         return AsyncConversation(await self._threads.read(make), self._threads)
@@ -479,19 +493,22 @@ class AsyncMemory(_Twin[Memory]):
     @_like(Memory.begin_turn)
     async def begin_turn(self, session: Session, text: Content, **options: Any) -> TurnRecall:
         """Return the recall for the person's message; see `Memory.begin_turn`. A cancelled task withdraws it."""
-        ask = functools.partial(self.memory.ask_recall, session, text, **options)
+        recaller = self.memory.internals.recaller
+        ask = functools.partial(recaller.ask, session, text, **options)
         pending = await self._threads.read(ask, abandon=BegunTurn.withdraw)
         await _recall_of(pending)
-        return await self._threads.read(functools.partial(self.memory.collect_recall, pending))
+        return await self._threads.read(functools.partial(recaller.collect, pending))
 
     @_like(Memory.recall)
     async def recall(self, text: Content, **options: Any) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
         return await _recall(self.memory, self._threads, text, **options)
 
-    async def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
+    async def call_tool(
+        self, session: Session, name: str, arguments: Any, call_id: str = "", *, turn_id: str = ""
+    ) -> str:
         """Run a tool that the model called; see `Memory.call_tool`. A call that may store something completes."""
-        call = functools.partial(self.memory.call_tool, session, name, arguments, call_id)
+        call = functools.partial(self.memory.call_tool, session, name, arguments, call_id, turn_id=turn_id)
         run = self._threads.read if name == SESSION_SEARCH_SCHEMA["name"] else self._threads.write
         return await run(call)
 
@@ -538,11 +555,8 @@ def open_memory_async(
     *,
     profile: str | None = None,
     config: Mapping[str, Any] | None = None,
-    provider: object = None,
-    observers: Sequence[object] = (),
-    deadlines: Mapping[str, float] | None = None,
-    telemetry: Telemetry | bool | None = None,
     threads: int = DEFAULT_THREADS,
+    **options: Unpack[MemoryOptions],
 ) -> _Opening:
     """Open the memory of a home: `async with` closes it at the end of the block, after `await` its `close` does.
 
@@ -550,23 +564,11 @@ def open_memory_async(
         home: Folder of the home; default: HERMES_HOME, else ~/.hermes.
         profile: Name of a profile of that home.
         config: Keys as in config.yaml; they replace those of the file.
-        provider: Used in place of `memory.provider` of config.yaml.
-        observers: Objects with observer hooks, beside those that are installed.
-        deadlines: Seconds by hook name.
-        telemetry: As in `open_memory`.
+        options: As in `open_memory`.
         threads: Largest number of calls that run at once. A wait for recall needs no thread.
 
     Raises:
         ConfigError: config.yaml or `config` is not valid.
     """
-    opening = functools.partial(
-        open_memory,
-        home,
-        profile=profile,
-        config=config,
-        provider=provider,
-        observers=observers,
-        deadlines=deadlines,
-        telemetry=telemetry,
-    )
+    opening = functools.partial(open_memory, home, profile=profile, config=config, **options)
     return _Opening(opening, threads)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from functools import partial
+from typing import Any, Literal, Self, Unpack, get_args
 
 from msgspec.structs import replace
 
 from hermes_core.contract.values import EndReason, Origin, Query, Session, Turn
-from hermes_core.errors import SessionError
+from hermes_core.errors import SessionError, StorageError
 from hermes_core.manager.manager import RecallResult
-from hermes_core.origins import message_origin
+from hermes_core.origins import is_said, message_origin
 from hermes_core.problems import distinct
-from hermes_core.safety.fence import without_context
-from hermes_core.safety.scrubber import StreamingContextScrubber
+from hermes_core.safety.fence import clean_message, without_context
+from hermes_core.safety.origin import lowest, may_command
+from hermes_core.safety.redact import redact
 from hermes_core.sessions.chat_forms import ChatForm, MessageInput, chat_messages, in_form
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore
 from hermes_core.sessions.records import (
     SYSTEM_ROLES,
     Content,
+    ListedSession,
+    SearchHits,
     StoredMessage,
     StoredOpenTurn,
     epoch_seconds,
@@ -31,8 +37,11 @@ from hermes_core.sessions.records import (
     text_of,
 )
 from hermes_core.sessions.session_store import as_conversation
+from hermes_core.sessions.turn_store import TurnContext
 from hermes_core.turn import MemoryTurns
-from hermes_core.turn_recall import BegunTurn, RecallReport, TurnRecall
+from hermes_core.turn_recall import BegunTurn, RecallOptions, RecallReport, TurnRecall
+
+log = logging.getLogger(__name__)
 
 # The form in which a model's API takes the schemas of tools.
 ToolForm = Literal["openai", "anthropic", "mcp", "plain"]
@@ -143,8 +152,12 @@ class Conversation:
         history: int | None = None,
         read_your_writes: bool = False,
         at: float | None = None,
+        shows_line: bool = False,
     ) -> OpenTurn:
-        """Begin a turn with the person's message: start the providers and recall. A provider that fails raises nothing.
+        """Begin a turn with the person's message: start the providers and recall.
+
+        A provider or a store that fails raises nothing: the turn has what could be recalled, its `problems` say what
+        failed, and `finish` raises if the store still fails then.
 
         Args:
             text: The message: a text, a list of content parts, or a message as dict or as an object of OpenAI's or Anthropic's
@@ -157,11 +170,12 @@ class Conversation:
             history: Largest number of earlier turns in `OpenTurn.messages`; default: all.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
             at: Time of the message in seconds since the epoch, from which "last week" counts; default: now.
+            shows_line: True if the program shows `OpenTurn.noted` to the person. Then the next message that says no drops
+                these notes. One without an objection accepts them, if the session has read no text of a lower origin.
 
         Raises:
             SessionError: A turn with this id is finished, or belongs to another conversation, or there is no such origin, or
                 `text` is no message of a person.
-            DatabaseUnavailable: The session or the turn could not be stored.
         """
         # On a server, one look at what waits for the providers is enough for a turn.
         with self.memory.manager.writes.reading():
@@ -173,6 +187,7 @@ class Conversation:
                 native=native,
                 read_your_writes=read_your_writes,
                 at=at,
+                shows_line=shows_line,
             )
             return self.open_turn(begun, history=history)
 
@@ -186,25 +201,65 @@ class Conversation:
         native: object = None,
         read_your_writes: bool = False,
         at: float | None = None,
+        shows_line: bool = False,
     ) -> BegunTurn:
         """Begin a turn as `turn` does, and do not wait for the recall of the providers; `open_turn` does."""
         memory, turn_id = self.memory, sqlite_text(str(turn_id or ""))
-        clean, user = person_message(text)
-        now = memory.sessions.database.now()
-        if origin is not None:
-            origin = message_origin(self._own(), author, origin)
+        user = person_message(text)[1]
+        if native is not None:
+            user["native"] = native
+        # Stored with the open turn, which another process may finish.
+        told = epoch_seconds(at)
+        user["timestamp"] = time.time() if told is None else told
+        ask = partial(memory.internals.recaller.ask, author=author, at=at, shows_line=shows_line)
+        try:
+            return self._begin_stored(user, turn_id, author, origin, read_your_writes, ask)
+        except StorageError as exc:
+            log.error("a turn begins without its store: %s", exc)
+            origin = self._label(user, author, origin)
+            unread = TurnContext(self.id, lineage=frozenset([self.id]), origin="import")
+            begun = ask(self._own(), user["content"], origin=origin, start=unread)
+            begun.stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author)
+            begun.prompt = memory.problem_log.read(
+                "notes", partial(memory.internals.prompts.build, self.session), ""
+            )
+            begun.store_error = exc
+            return begun
+
+    def _label(self, user: dict[str, Any], author: str, origin: Origin | None) -> Origin | None:
+        """Note the origin of a message in it, and remove fences that nobody typed. Return it; None for the person's own."""
+        if not is_said(message_origin(self.session, author, origin)):
+            user["content"] = without_context(user["content"], is_said=False)
+        known = message_origin(self.session, author, origin, user)
+        if origin is None and known == message_origin(self.session, author, None):
+            return None
+        user["origin"] = known
+        return known
+
+    def _begin_stored(
+        self,
+        user: dict[str, Any],
+        turn_id: str,
+        author: str,
+        origin: Origin | None,
+        read_your_writes: bool,
+        ask: Callable[..., BegunTurn],
+    ) -> BegunTurn:
+        """Store a turn that begins, and ask for its recall; return the turn of this id if one is open."""
+        memory, now = self.memory, self.memory.sessions.database.now()
         expired_before = now - memory.config.sessions.turn_expiry_hours * SECONDS_PER_HOUR
-        self.session, start = memory.read_turn_start(
+        self.session, start = memory.internals.recaller.read_start(
             self.session,
             title=self._title,
             recent=RECENT_MESSAGES,
             expired_before=expired_before,
             turn_id=turn_id,
         )
+        origin = self._label(user, author, origin)
         if start is None:
             self._begin()
         else:
-            memory.continue_session(self.session)
+            memory.internals.start(self.session)
         recent: Sequence[StoredMessage]
         if start is None:
             earlier = self._open_turns.get(turn_id) if turn_id else None
@@ -217,21 +272,12 @@ class Conversation:
             self._open_turns.expire(before=expired_before)
         if read_your_writes:
             memory.manager.flush(memory.config.recall.deadline)
-        if native is not None:
-            user["native"] = native
-        if origin is not None:
-            user["origin"] = origin
-        # Stored with the open turn, which another process may finish.
-        told = epoch_seconds(at)
-        user["timestamp"] = time.time() if told is None else told
         stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author)
         self._open_turns.create(stored, at=now)
         # Frozen before recall, which leaves out what the prompt says.
-        prompt = memory.frozen_prompt(self.session, start)
+        prompt = memory.internals.prompts.frozen(self.session, start)
         messages = [message.as_text() for message in recent]
-        begun = memory.ask_recall(
-            self.session, clean, recent=messages, author=author, origin=origin, at=at, start=start
-        )
+        begun = ask(self.session, user["content"], recent=messages, origin=origin, start=start)
         begun.stored, begun.prompt = stored, prompt
         return begun
 
@@ -242,12 +288,18 @@ class Conversation:
             raise ValueError("the turn is not of prepare_turn")
         if begun.prompt is None:
             return self._continue(stored, history)
-        recall = self.memory.collect_recall(begun)
+        recall = self.memory.internals.recaller.collect(begun)
         stored = replace(stored, contexts=recall.contexts, origin=recall.origin)
-        messages = self._open_turns.set_contexts_and_read(
-            stored.id, recall.contexts, recall.origin, self.session.id, history
+        read = partial(
+            self._open_turns.set_contexts_and_read,
+            *(stored.id, recall.contexts, recall.origin, self.session.id, history),
         )
-        return OpenTurn(self, stored, recall, history, begun.prompt, messages)
+        earlier: list[StoredMessage] = []
+        if begun.store_error is None:
+            earlier = self.memory.problem_log.read("turns so far", read, earlier)
+        turn = OpenTurn(self, stored, recall, history, begun.prompt, earlier)
+        turn.keep_unstored(begun.store_error)
+        return turn
 
     def drop(self, begun: BegunTurn, *, stays: bool = False) -> None:
         """Drop a turn that `prepare_turn` began and nobody waits for. A turn that was begun earlier stays open.
@@ -257,7 +309,7 @@ class Conversation:
         """
         if begun.prompt is not None:
             begun.withdraw()
-            if begun.stored is not None and not stays:
+            if begun.stored is not None and not (stays or begun.store_error):
                 self._open_turns.delete(begun.stored.id)
 
     def resume(self, turn_id: str, *, history: int | None = None) -> OpenTurn:
@@ -288,8 +340,9 @@ class Conversation:
             )
         if stored.contexts is None:  # the process that began the turn died while it waited for the recall
             question = stored.user["content"]
-            recall = self.memory.collect_recall(
-                self.memory.ask_recall(
+            recaller = self.memory.internals.recaller
+            recall = recaller.collect(
+                recaller.ask(
                     self.session,
                     question,
                     author=stored.author,
@@ -299,18 +352,18 @@ class Conversation:
             )
             self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
         else:
-            problems = tuple(self.memory.problem_log.all_of(self.memory.complete(self.session)))
+            problems = tuple(self.memory.problem_log.all_of(self._own()))
             recall = TurnRecall(RecallResult(), stored.contexts, problems, stored.origin)
         return OpenTurn(self, stored, recall, history)
 
     def _own(self) -> Session:
         """Return the session of this user. Before the first turn, another user may have begun one of the same id."""
-        self.session = self.memory.complete(self.session)
+        self.session = self.memory.session(self.session)
         return self.session
 
     def _begin(self) -> None:
         """Store the session if it is new, and start the providers for it."""
-        self.session = self.memory.begin_session(self.session, source=self._source, title=self._title)
+        self.session = self.memory.start_session(self.session, source=self._source, title=self._title)
 
     # ----------------------------------------------------------------- reading
 
@@ -320,7 +373,7 @@ class Conversation:
 
         The text is stored at the first turn, so that another process sends the same bytes.
         """
-        return self.memory.frozen_prompt(self._own())
+        return self.memory.system_prompt(self.session)
 
     def history(self, *, last: int | None = None) -> list[StoredMessage]:
         """Return the messages of finished turns, oldest first.
@@ -330,30 +383,27 @@ class Conversation:
         """
         return self.memory.sessions.get_messages(self._own().id, last=last)
 
-    def recall(
-        self,
-        text: MessageInput,
-        *,
-        limit: int | None = None,
-        read_your_writes: bool = False,
-        after: str | float | None = None,
-        before: str | float | None = None,
-        at: float | None = None,
-        why: bool = False,
-        absent: Sequence[int] = (),
-    ) -> RecallReport:
-        """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
-        return self.memory.recall(
-            person_message(text)[0],
-            limit=limit,
-            session=self.session,
-            read_your_writes=read_your_writes,
-            after=after,
-            before=before,
-            at=at,
-            why=why,
-            absent=absent,
-        )
+    def recall(self, text: MessageInput, **options: Unpack[RecallOptions]) -> RecallReport:
+        """Return a report of the recall that a turn with this message would get, and of `search`; see `Memory.recall`."""
+        message = person_message(text)[0]
+        return self.memory.recall(message, session=self.session, everybody=False, **options)
+
+    def search(
+        self, query: str, *, limit: int = 10, since: float | None = None, until: float | None = None
+    ) -> SearchHits:
+        """Search the conversations of this user, and of nobody else; see `PastSessions.search`."""
+        search = self.memory.sessions.past.search
+        return search(query, user=self.session.owner, limit=limit, since=since, until=until)
+
+    def sessions(self, *, limit: int = 20, before: str | None = None) -> list[ListedSession]:
+        """Return the conversations of this user, and of nobody else, the last active first.
+
+        Args:
+            limit: Largest number of conversations.
+            before: Id of the session after which the list goes on; None for the beginning.
+        """
+        listed = self.memory.sessions.list_sessions
+        return listed(user=self.session.owner, limit=limit, before=before)
 
     def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
         """Run a tool that the model called. Errors are in the result, not raised.
@@ -375,7 +425,7 @@ class Conversation:
 
     def commit(self) -> None:
         """Let the provider learn from the conversation so far. The conversation goes on."""
-        self.memory.commit_session(self.session)
+        self.memory.end_session(self.session, "cadence")
 
     def end(self, reason: EndReason = "close") -> None:
         """Mark the conversation as ended, and let the provider learn from all of it. A later turn opens it again."""
@@ -430,8 +480,26 @@ class OpenTurn:
         if earlier is None:
             earlier = self._open_turns.earlier(self._session.id, history)
         self._history = as_conversation(earlier)
-        self._scrubber = StreamingContextScrubber()
+        self._scrubber = recall.scrubber()
+        self._store_error: StorageError | None = None
         self._prompt = conversation.system_prompt if prompt is None else prompt
+
+    def keep_unstored(self, error: StorageError | None) -> None:
+        """Note that the turn began without its store; `add` and `finish` try again. None if it is stored."""
+        self._store_error = error
+        if error is not None:
+            self.problems = distinct([*self.problems, f"this turn is not stored: {redact(str(error))}"])
+
+    def _require_begun(self) -> None:
+        """Store a turn whose store failed when it began. Raise `StorageError` if it still fails."""
+        if self._store_error is not None:
+            self.conversation._begin()
+            self._session = self.conversation.session
+            stored = StoredOpenTurn(self.id, self._session.id, self._user, self._author)
+            if self._open_turns.get(self.id) is None:
+                self._open_turns.create(stored, at=self._memory.sessions.database.now())
+            self._open_turns.set_contexts(self.id, self.recall.contexts, self.recall.origin)
+            self._store_error = None
 
     @property
     def session(self) -> Session:
@@ -439,9 +507,19 @@ class OpenTurn:
         return self._session
 
     @property
+    def noted(self) -> str:
+        """The line to show the person that names notes of the conversation that wait; "" for none, or if it is not shown."""
+        return self.recall.noted
+
+    @property
     def text(self) -> str:
         """The person's message as text, without recall."""
         return text_of(self._user["content"])
+
+    @property
+    def natives(self) -> list[Any]:
+        """The person's message and what `add` stored, each as it was given as `native`; None for one without."""
+        return [message.get("native") for message in (self._user, *self._messages)]
 
     @property
     def messages(self) -> ChatMessages:
@@ -465,7 +543,9 @@ class OpenTurn:
 
     def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
         """Run a tool that the model called; see `Conversation.call_tool`. The result is not added to the turn."""
-        return self.conversation.call_tool(name, arguments, call_id)
+        session = self.conversation.session
+        text = self._memory.call_tool(session, name, arguments, call_id, turn_id=self.id)
+        return ToolResult.from_text(text)
 
     def run_tools(self, message: MessageInput) -> list[dict[str, Any]]:
         """Add an answer of the model that calls tools, run those of memory, and add their results.
@@ -502,13 +582,35 @@ class OpenTurn:
             SessionError: A value is no message, or the turn is not open.
             DatabaseUnavailable: The messages could not be stored.
         """
-        given = [one for message in messages for one in chat_messages(message, "assistant")]
-        clean = [self._clean(message) for message in given if message["role"] not in SYSTEM_ROLES]
+        chats = [one for message in messages for one in chat_messages(message, "assistant")]
+        clean = [self._clean(message) for message in chats if message["role"] not in SYSTEM_ROLES]
         in_text(clean)  # a role that was nothing but recall
+        self._require_begun()
         if native is not None and clean:
             clean[-1] = {**clean[-1], "native": native}
         self._open_turns.add(self.id, clean, at=self._memory.sessions.database.now())
         self._messages += clean
+
+    def note_history(self, *messages: MessageInput) -> None:
+        """Note messages that the program sends to the model before the person's message. None of them is stored.
+
+        If the conversation does not hold one of them, nobody knows who wrote it: the model counts as having read a text of
+        another origin, so that a note of this turn waits.
+
+        Args:
+            messages: Messages as `add` takes them; a text is a message of the role "user".
+
+        Raises:
+            SessionError: A value is no message.
+        """
+        history = [one for message in messages for one in chat_messages(message, "user")]
+        origin = self._memory.internals.recaller.history_origin(
+            self._session, history, [self._user, *self._messages]
+        )
+        if not may_command(origin):
+            self.recall = dataclasses.replace(self.recall, origin=lowest([self.recall.origin, origin]))
+            store = partial(self._open_turns.set_contexts, self.id, self.recall.contexts, self.recall.origin)
+            self._memory.problem_log.read("origin of the history", store, None)
 
     def scrub(self, chunk: str, *, end: bool = False) -> str:
         """Return what the person may see of a piece of the model's streamed answer: recall is removed.
@@ -544,6 +646,7 @@ class OpenTurn:
             return self._finish(answer, native, at, warm)
 
     def _finish(self, answer: MessageInput | None, native: object, at: float | None, warm: bool) -> Turn:
+        self._require_begun()
         context = self._memory.sessions.turns.context(
             self._session.id, self._session.owner, origin=True, turn_id=self.id
         )
@@ -551,17 +654,18 @@ class OpenTurn:
         # Another process may have added messages to the turn.
         user = {key: value for key, value in self._user.items() if key != "timestamp"}
         messages = [user, *(self._messages if stored is None else stored.messages)]
-        given = [] if answer is None else chat_messages(answer, "assistant")
+        answers = [] if answer is None else chat_messages(answer, "assistant")
+        answers = [dict(clean_message(message, self.recall.contexts)) for message in answers]
         known = _final_content(messages)
-        if not given or known is None or text_of(known) != text_of(without_context(_final_content(given))):
-            messages += given
+        if not answers or known is None or text_of(known) != text_of(_final_content(answers)):
+            messages += answers
         answer = _final_content(messages)
         if answer is None:
             raise SessionError(f"turn {self.id!r} has no answer", "give it to finish, or cancel the turn")
         if native is not None:
             messages[-1] = {**messages[-1], "native": native}
         if stored is None:
-            self._require_stored(text_of(without_context(answer)))
+            self._require_stored(text_of(answer))
         turn = self._memory.end_turn(
             self._session,
             self._user["content"],
@@ -599,12 +703,13 @@ class OpenTurn:
 
     def cancel(self) -> None:
         """Delete the unfinished turn: the person stopped it, or it failed. No provider hears of it."""
-        self._open_turns.delete(self.id)
-        self._memory.origins.forget(self._session)
+        if self._store_error is None:
+            self._open_turns.delete(self.id)
+        self._memory.internals.origins.forget(self._session)
 
     def _clean(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a message without recall. What a tool answered is stored as it was."""
-        clean = message if message["role"] == "tool" else without_context(dict(message))
+        clean = clean_message(message, self.recall.contexts)
         if clean != message:
             self.problems.append(
                 "a message of the turn was stored without the recall in it: add the model's own words"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 import uuid
 from collections.abc import Collection
 from pathlib import Path
@@ -17,12 +16,17 @@ from hermes_core.curated.hooks import NoteHooks
 from hermes_core.curated.store import TARGETS, Notes
 from hermes_core.errors import SessionError
 from hermes_core.home import file_name_of
+from hermes_core.kit.text import storable
 from hermes_core.memory import Memory
 from hermes_core.outbox.rows import forgotten_user
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.records import State
+from hermes_core.storage.files import delete_path
 
 _SESSIONS = 'SELECT id, message_count, identity FROM sessions WHERE "user" = ? ORDER BY last_active DESC'
+
+# It names no user, because a server shows this error to the user who asks for their own deletion.
+_REMEDY = "hermes-memory identity list shows the users of a home, and --home chooses the home"
 
 
 class ProviderErasure(Struct, frozen=True):
@@ -110,6 +114,8 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     """
     if not user or user in memory.config.identity.owners:
         raise SessionError(f"{user!r} is the person at home", "delete the home to forget that person")
+    if storable(user) != user:  # as it comes from a terminal of another encoding
+        raise SessionError(f"{user!r} is no text, so nothing is stored of it", _REMEDY)
     db = memory.sessions
     rows = db.database.execute(_SESSIONS, (user,)).fetchall()
     sessions = [_stored_session(memory, row["id"], row["identity"]) for row in rows]
@@ -118,26 +124,28 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         memory.home,
         memory.sessions.database,
         structs.replace(memory.curated.settings, per_user=True, enabled=TARGETS),
-        NoteHooks(on_write=memory.manager.on_memory_write, provider=lambda: memory.selected),
+        NoteHooks(on_write=memory.manager.on_memory_write, provider=lambda: memory.internals.selection.name),
     ).of(speaker)
     folders = [path for path in memory.home.path.glob(f"*/users/{file_name_of(user)}") if path.is_dir()]
     count = sum(len(own.entries(target)) for target in TARGETS if _is_of_user(own, target))
     stored = bool(folders) or user in own.places.owners()
-    report = ForgetReport(
-        user, len(rows), sum(row["message_count"] for row in rows), notes=count, provider=memory.selected
-    )
-    if not (rows or stored):
-        raise SessionError(f"nothing is stored of {user!r}", _known_users(memory))
+    sql = "SELECT 1 FROM host_state WHERE scope = 'user' AND owner = ?"
+    values = db.database.execute(sql, (user,)).fetchone()
+    messages, provider = sum(row["message_count"] for row in rows), memory.internals.selection.name
+    report = ForgetReport(user, len(rows), messages, notes=count, provider=provider)
+    if not (rows or stored or values):
+        raise SessionError(f"nothing is stored of {user!r} in this home", _REMEDY)
     # Data of an extension that is missing or broken stays: only the extension knows what is the user's.
-    stores = memory.parts.stores.values()
+    parts = memory.internals.parts
+    stores = parts.stores.values()
     absent = {
         part.name: part
-        for part in memory.parts.absent
+        for part in parts.absent
         for place in part.folders(memory.home.path)
         if any(place.is_relative_to(folder) for folder in folders)
     }
     unerased = [
-        f"the {part.name} of {user}, who is not erased: {memory.parts.fact(part)}; {memory.parts.remedy(part)}, and "
+        f"the {part.name} of {user}, who is not erased: {parts.fact(part)}; {parts.remedy(part)}, and "
         "forget the user again"
         for part in absent.values()
     ]
@@ -211,12 +219,12 @@ def _delete_folder(memory: Memory, folder: Path, exceptions: Collection[Path]) -
             if path.is_dir() and not path.is_symlink():
                 _delete_folder(memory, path, exceptions)
             else:
-                memory.inventory.remove({path.relative_to(memory.home.path).as_posix()})
-                path.unlink()
+                memory.internals.inventory.remove({path.relative_to(memory.home.path).as_posix()})
+                delete_path(path)
         return
     # First: if this process dies in between, nothing that was deleted on purpose counts as lost.
-    memory.inventory.remove_below(folder)
-    shutil.rmtree(folder)
+    memory.internals.inventory.remove_below(folder)
+    delete_path(folder)
 
 
 def speaker_of(memory: Memory, user: str) -> Session:
@@ -230,7 +238,7 @@ def speaker_of(memory: Memory, user: str) -> Session:
         fields = parse_outside_id(user)
     except SessionError as exc:
         raise SessionError(
-            f"{user!r} names no user", f"write PLATFORM:ID, as telegram:42; {_known_users(memory)}"
+            f"{user!r} names no user", f"write PLATFORM:ID, as telegram:42; {_REMEDY}"
         ) from exc
     return _stored_session(memory, new, json.dumps(fields))
 
@@ -267,10 +275,3 @@ def _forget_session(memory: Memory, user: str, session: Session) -> int:
 def _is_of_user(store: Notes, target: str) -> bool:
     """Return True if this target is a file of the user's own, and not one that all users share."""
     return store.files.key("user" if target == "user" else "memory").startswith("users/")
-
-
-def _known_users(memory: Memory) -> str:
-    rows = memory.sessions.database.execute(
-        "SELECT DISTINCT s.user FROM sessions s WHERE s.user > '' ORDER BY s.user LIMIT 20"
-    ).fetchall()
-    return f"known are {', '.join(row[0] for row in rows)}" if rows else "no other user has written yet"

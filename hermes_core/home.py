@@ -21,6 +21,9 @@ from hermes_core.errors import ConfigError
 _VARIABLE = re.compile(r"\$\{?\w|%\w+%")
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
+# With any ending, such a name is a device on Windows: what is written there is gone.
+_DEVICE = re.compile(r"(?i)(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³])[ ]*(?:\..*)?")
+
 
 _asking: ContextVar[HermesHome | None] = ContextVar("hermes_home_that_asks", default=None)
 
@@ -83,6 +86,9 @@ class HermesHome(Struct, frozen=True):
             raise ConfigError(
                 f"{name!r} can't be a profile's name", "use letters from a to z, digits, '-', '_' and '.'"
             )
+        if fault := folder_fault(name):
+            raise ConfigError(f"{name!r} can't be a profile's name: {fault}", "choose another name")
+        name = _stored_spelling(root / "profiles", name)
         return cls(root / "profiles" / name, name)
 
     @contextmanager
@@ -126,14 +132,6 @@ class HermesHome(Struct, frozen=True):
     def folder_of(self, owner: str) -> Path:
         """Return the folder of one user of a gateway, in which are MEMORY.md, USER.md and `skills`."""
         return self.memories / "users" / file_name_of(owner)
-
-    def memory_md_of(self, owner: str) -> Path:
-        """Return the MEMORY.md of a `Session.owner`; "" is the person at home."""
-        return self.folder_of(owner) / "MEMORY.md" if owner else self.memory_md
-
-    def user_md_of(self, owner: str) -> Path:
-        """Return the USER.md of a `Session.owner`; "" is the person at home."""
-        return self.folder_of(owner) / "USER.md" if owner else self.user_md
 
     @property
     def state_db(self) -> Path:
@@ -189,6 +187,28 @@ def file_name_of(key: str) -> str:
     """
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{quote(key, safe='', errors='replace')[:80]}-{digest[:16]}" if len(key) <= 80 else digest
+
+
+def folder_fault(name: str) -> str:
+    """Return why a folder of this name would be another one, or none, on some system; "" if it is the same on all.
+
+    >>> folder_fault("nul.txt")
+    'Windows has a device of that name'
+    """
+    if _DEVICE.fullmatch(name):
+        return "Windows has a device of that name"
+    return "Windows cuts the end off" if name.endswith((".", " ")) else ""
+
+
+def _stored_spelling(folder: Path, name: str) -> str:
+    """Return the name of the entry that is opened as `name`: of another case, if the file system ignores case."""
+    path = folder / name
+    if not path.is_dir():
+        return name
+    entries = {entry.name for entry in folder.iterdir() if entry.name.casefold() == name.casefold()}
+    return (
+        name if name in entries else next(filter(lambda entry: path.samefile(folder / entry), entries), name)
+    )
 
 
 def _default_root(env: Mapping[str, str]) -> Path:

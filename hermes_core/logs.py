@@ -148,7 +148,11 @@ class LogHandler(logging.Handler):
         level: Level = "info"
         if record.levelno >= logging.WARNING:
             level = "error" if record.levelno >= logging.ERROR else "warning"
-        self._file.write(level, "log", {"logger": record.name, "message": message}, record.created)
+        data = {"logger": record.name, "message": message}
+        if record.exc_info and record.exc_info[0] is not None:
+            # The end of it says where and what.
+            data["traceback"] = logging.Formatter().formatException(record.exc_info)[-MAX_TEXT_CHARS:]
+        self._file.write(level, "log", data, record.created)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ import contextlib
 import importlib.util
 import json
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +19,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import importlib_metadata
+
+from hermes_core.shell_words import shell_line, shell_word
 
 CORE = "hermes-memory-core"
 
@@ -56,14 +57,14 @@ _BELOW = {
     "extensions": "install",
     "identity": "add list remove",
     "keys": "list remove set",
-    "memory": "add allow edit export history import off pin prune remove replace reset restore set setup show status undo use",
+    "memory": "add allow edit history off pin prune remove replace reset restore set setup show status undo use",
     "outbox": "delete list retry",
     "providers": "install uninstall",
-    "sessions": "archive check delete export import list pin prune rebuild rename repair search show vacuum",
+    "sessions": "archive check delete list pin prune rebuild rename repair search show vacuum",
     "storage": "status",
     "turns": "list show",
 }
-_ALONE = "completion costs demo doctor forget import install-alias logs recall review verify"
+_ALONE = "completion costs demo doctor forget install-alias logs recall review verify"
 
 CORE_COMMANDS = frozenset(
     {
@@ -82,17 +83,17 @@ class KnownExtension(NamedTuple):
         distribution: The package that has it.
         about: One line on what it adds.
         commands: Its commands of `hermes-memory`, each with its summary.
-        formats: Its values of `import --format`.
         schemes: Its schemes of `storage.url`.
         keys: Its keys of config.yaml, which have no effect without it.
+        needs: Other packages of this project without which it can't be installed.
     """
 
     distribution: str
     about: str
     commands: Mapping[str, str] = {}
-    formats: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
 
 KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
@@ -115,8 +116,18 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
             "restore": "Put a home back as a backup has it.",
             "export": "Write everything that is remembered into one archive.",
             "migrate": "Copy all memories from one provider to another, and choose that one.",
+            "memory export": "Write the notes as files into a folder, for Git or another home.",
+            "memory import": "Make the notes what the files of a folder say.",
+            "sessions export": "Write whole conversations as JSON Lines.",
+            "sessions import": "Bring back sessions that `sessions export` wrote.",
         },
         keys=("backup.every",),
+    ),
+    "capture": KnownExtension(
+        "hermes-memory-capture",
+        "capture of the sessions of coding agents as they happen, and recall for them",
+        {"capture": "Take the sessions of coding agents in as they happen, and give these agents recall."},
+        needs=("hermes-memory-importers",),
     ),
     "eval": KnownExtension(
         "hermes-memory-eval",
@@ -128,29 +139,15 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
         "providers written for Hermes Agent, plugin folders, and our providers inside Hermes Agent",
         {"plugins": "Install, update, remove and list plugin folders; hand a provider to Hermes Agent."},
     ),
+    "http": KnownExtension(
+        "hermes-memory-http",
+        "the memory over HTTP, for programs in any language",
+        {"serve": "Serve this memory over HTTP to programs in any language."},
+    ),
     "importers": KnownExtension(
         "hermes-memory-importers",
-        "import of conversations of other tools",
-        formats=(
-            "aider",
-            "basic-memory",
-            "chat-databases",
-            "claude-ai",
-            "claude-code",
-            "codex",
-            "crush",
-            "cursor",
-            "gemini-cli",
-            "hermes-agent",
-            "letta",
-            "locomo",
-            "memory-exports",
-            "openai",
-            "openclaw",
-            "opencode",
-            "prompt-history",
-            "saved-memories",
-        ),
+        "import of conversations and memories of other tools",
+        {"import": "Bring conversations or an export from a file into memory."},
     ),
     "mcp": KnownExtension(
         "hermes-memory-mcp", "a server for MCP clients", {"mcp": "Serve this memory to MCP clients."}
@@ -166,6 +163,11 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
             "storage unmark": "Use a store that was moved, or is being moved.",
         },
         schemes=("postgresql", "postgres"),
+    ),
+    "rerank": KnownExtension(
+        "hermes-memory-rerank",
+        "order of what is recalled by a server with a reranking model",
+        keys=("recall.rerank",),
     ),
     "semantic": KnownExtension("hermes-memory-semantic", "search of past sessions by meaning"),
     "telemetry": KnownExtension("hermes-memory-telemetry", "OpenTelemetry spans and metrics of memory"),
@@ -215,10 +217,10 @@ def find_package(name: str, find_links: Iterable[str | Path] = ()) -> Path | Non
     return None
 
 
-def install_words(name: str, find_links: Iterable[str | Path] = ()) -> str:
+def install_words(name: str) -> str:
     """Return what to write after `pip install` for one of our packages: a path or an address, else a path to fill in."""
-    source = find_package(name, find_links) or _repository_source(name)
-    return shlex.quote(str(source)) if source else f"PATH/TO/{name.replace('-', '_')}.whl"
+    source = find_package(name) or _repository_source(name)
+    return shell_word(source) if source else f"PATH/TO/{name.replace('-', '_')}.whl"
 
 
 def install_remedy(distribution: str) -> str:
@@ -227,53 +229,32 @@ def install_remedy(distribution: str) -> str:
     That is "run: " with a command, or a sentence if no place is known that has the package. The command names the
     interpreter of this program, since it is run in a shell where another one may come first.
     """
-    source = find_package(distribution) or _repository_source(distribution)
-    if source is None:
-        name = distribution.removeprefix("hermes-memory-")
+    name = distribution.removeprefix("hermes-memory-")
+    needs = KNOWN_EXTENSIONS[name].needs if name in KNOWN_EXTENSIONS else ()
+    # In one call, because pip would look for the others in an index.
+    sources = [find_package(one) or _repository_source(one) for one in (*needs, distribution)]
+    if None in sources:
         command = "extensions install" if name in KNOWN_EXTENSIONS else "providers install"
         return (
             f"get its wheel (`make dist` in a clone of this project makes it), name its folder with: hermes-memory config "
             f"set packages.find_links DIR, and run: hermes-memory {command} {name}"
         )
     if shutil.which("uv") and importlib.util.find_spec("pip") is None:
-        return f"run: uv pip install --python {shlex.quote(sys.executable)} {shlex.quote(str(source))}"
-    return f"run: {shlex.quote(sys.executable)} -m pip install {shlex.quote(str(source))}"
+        return f"run: {shell_line(('uv', 'pip', 'install', '--python', sys.executable, *sources))}"
+    return f"run: {shell_line((sys.executable, '-m', 'pip', 'install', *sources))}"
 
 
-def extra_remedy(extra: str) -> str:
-    """Return the command that installs what an extra of the core needs. All of it comes from others."""
-    return f"pip install {shlex.join(extra_packages(extra))}"
-
-
-def extra_packages(extra: str) -> list[str]:
-    """Return the requirements of an extra of the core, without packages of this project.
-
-    >>> extra_packages("zstd")
-    ['zstandard>=0.22']
-    """
-    from packaging.requirements import Requirement
-
-    needs: list[str] = []
-    with contextlib.suppress(importlib_metadata.PackageNotFoundError):
-        for need in map(Requirement, importlib_metadata.requires(CORE) or ()):
-            of_extra = need.marker and need.marker.evaluate({"extra": extra}) and not need.marker.evaluate()
-            if of_extra and need.name not in OWN_PACKAGES:
-                need.marker = None
-                needs.append(str(need))
-    return needs
-
-
-def _direct_url() -> dict[str, Any]:
-    """Return from where this program was installed (PEP 610), {} if it came from an index."""
+def direct_url(distribution: str = CORE) -> dict[str, Any]:
+    """Return from where a distribution was installed (PEP 610), {} if it came from an index."""
     with contextlib.suppress(importlib_metadata.PackageNotFoundError, ValueError):
-        data = json.loads(importlib_metadata.distribution(CORE).read_text("direct_url.json") or "{}")
+        data = json.loads(importlib_metadata.distribution(distribution).read_text("direct_url.json") or "{}")
         return data if isinstance(data, dict) else {}
     return {}
 
 
 def _repository_source(distribution: str) -> str | None:
     """Return the address of one of our packages in the repository from which this program was installed."""
-    data = _direct_url()
+    data = direct_url()
     version = data.get("vcs_info")
     if not (isinstance(version, dict) and {"vcs", "commit_id"} <= version.keys() and data.get("url")):
         return None
@@ -286,7 +267,7 @@ def _origin() -> Iterator[Path]:
     with contextlib.suppress(ValueError, AttributeError):
         from urllib.request import url2pathname  # imports http and ssl
 
-        address = urlsplit(str(_direct_url().get("url", "")))
+        address = urlsplit(str(direct_url().get("url", "")))
         if address.scheme == "file":
             place = Path(url2pathname(unquote(address.path)))
             yield place.parent if place.suffix == ".whl" else place

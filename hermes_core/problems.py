@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from hermes_core.config import Config
@@ -46,13 +46,12 @@ class ProblemLog:
     Attributes:
         failures: A sentence by the name of the part that failed last. A part that works again is dropped.
         load_errors: Errors of providers that could not be loaded, by name.
+        extension_problems: Sentences of extensions by any name; "" for none.
 
     Args:
         config: The configuration of the home.
-        on_server: True if the notes and sessions are on a server.
         loaded: The loaded providers by name.
         observer_problems: A sentence for each observer that could not be loaded.
-        extension_problems: Sentences of extensions by any name; "" for none.
     """
 
     def __init__(
@@ -66,38 +65,49 @@ class ProblemLog:
         parts: HomeParts,
         inventory: Inventory,
         verdicts: Verdicts,
-        on_server: bool,
         loaded: Mapping[str, LoadedProvider],
         load_errors: dict[str, ProviderError],
         observer_problems: Sequence[str],
-        extension_problems: Mapping[str, str],
     ) -> None:
         self.failures: dict[str, str] = {}
         self.load_errors = load_errors
         self._config, self._sessions, self._curated, self._manager = config, sessions, curated, manager
         self._extensions, self._parts, self._inventory = extensions, parts, inventory
-        self._verdicts, self._on_server, self._loaded = verdicts, on_server, loaded
-        self._observer_problems, self._extension_problems = observer_problems, extension_problems
+        self._verdicts, self._loaded = verdicts, loaded
+        self._observer_problems = observer_problems
+        self.extension_problems: dict[str, str] = {}
         self._warned = False
         # What config.yaml sets in vain stays so until the memory is opened anew.
         self._unmet = unmet_keys(config, extensions)
         if unused := config.recall.unused_setting(search_enabled=config.sessions.search_enabled):
             self._unmet.append(unused)
 
+    @contextlib.contextmanager
+    def tolerate(self, what: str, *errors: type[Exception]) -> Iterator[None]:
+        """Let `all_of` report an error of the block, which does not leave it.
+
+        Args:
+            what: Name of what the block does, for the log.
+            errors: Classes of the errors.
+        """
+        try:
+            yield
+        except errors as exc:
+            log.error("%s: %s", what, exc)
+            self.failures[what] = str(exc)
+        else:
+            self.failures.pop(what, None)
+
     def read(self, what: str, read: Callable[[], Value], default: Value) -> Value:
         """Return the result of `read`. If a database can't be read, return `default` and let `all_of` report it.
 
         Args:
-            what: Name of the data, for the log.
+            what: Name of the data, for the log. The next read of this name that succeeds takes the report back.
         """
-        try:
+        value = default
+        with self.tolerate(what, OutboxError, StorageError):
             value = read()
-        except (OutboxError, StorageError) as exc:
-            log.error("%s: %s", what, exc)
-            self.failures[what] = str(exc)
-            return default
-        self.failures.pop(what, None)
-        return value
+        return value  # noqa: RET504 - the default after an error
 
     def enqueue(self, put: Callable[[], object]) -> None:
         """Call `put`, which puts a row into the outbox.
@@ -123,7 +133,7 @@ class ProblemLog:
         return redact(self.failures.get("outbox", ""))
 
     def all_of(self, session: Session) -> list[str]:
-        """Return all problems. `session` is a result of `Memory.complete`, of the user whose notes are checked."""
+        """Return all problems. `session` is a result of `Memory.session`, of the user whose notes are checked."""
         # Functions that the providers used and that have no effect in this host.
         late = [warning for loaded in self._loaded.values() for warning in loaded.late_warnings()]
         return distinct([*map(redact, late), *self.of_turn(self._curated.of(session).read())])
@@ -140,21 +150,21 @@ class ProblemLog:
         lost = []
         for store in self._inventory.lost():
             # If the sessions and notes are on a server, their earlier files may be moved away.
-            if not (self._on_server and store.is_replaced_by_server):
+            if not (self._config.storage.url and store.is_replaced_by_server):
                 lost.append(str(store))
         problems = list(map(str, self.load_errors.values()))
         # A look at all extensions imports them, which a turn does not wait for.
         extensions = self._extensions.problems() if owner is None else self._extensions.met_problems
         problems += [*lost, *self._observer_problems, *extensions, *self._parts.problems()]
         problems += self._unmet
-        failures = (*self.failures.values(), *self._extension_problems.values())
+        past = self._sessions.past
+        search = self.read("search index", lambda: past.prove() if owner is None else past.problem, "")
+        failures = (*self.failures.values(), *self.extension_problems.values())
         for failure in dict.fromkeys((*failures, self._manager.outbox.held_back)):
             # A lost state.db is reported once, although everything that reads it fails.
             if failure and not any(store in failure for store in lost):
                 problems.append(failure)
-        past = self._sessions.past
-        search = self.read("past sessions", lambda: past.prove() if owner is None else past.problem, "")
-        problems += filter(None, (search, past.vector_fault))
+        problems += filter(None, (search, past.vector_fault, past.rerank_fault))
         # A damaged state.db is reported once, although all notes stand in it as well.
         for problem in map(str, notes.problems.values()):
             if not any(earlier in problem for earlier in problems):
@@ -189,7 +199,9 @@ class ProblemLog:
             *self.read("users", lambda: stored_users(self._sessions.database, limit=2), list[str]()),
             *filter(None, [owner]),
         }
-        at_home = self.read("sessions", lambda: bool(self._sessions.list_sessions(user="", limit=1)), False)
+        at_home = self.read(
+            "sessions at home", lambda: bool(self._sessions.list_sessions(user="", limit=1)), False
+        )
         if len(users) + at_home < 2:
             return ""
         return (

@@ -56,10 +56,10 @@ class Telemetry(Protocol):
 
 
 class Traceable(Protocol):
-    """Object with methods that are traced. Its `tracer` is None if telemetry is off."""
+    """Object with methods that are traced. Its tracer is None if telemetry is off."""
 
     @property
-    def tracer(self) -> Tracer | None:
+    def _tracer(self) -> Tracer | None:
         """Return the tracer."""
         ...
 
@@ -74,8 +74,8 @@ def traced(
 
     @functools.wraps(method)
     def call(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if self.tracer is None:
+        if self._tracer is None:
             return method(self, *args, **kwargs)
-        return self.tracer.trace(method.__name__, functools.partial(method, self, *args, **kwargs))
+        return self._tracer.trace(method.__name__, functools.partial(method, self, *args, **kwargs))
 
     return call

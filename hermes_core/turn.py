@@ -9,20 +9,16 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, Unpack
 
-from hermes_core.contract.values import Message, Origin, Query, Recall, Session, ToolCall, Turn
-from hermes_core.curated.stored import DataNote, StoredNotes
+from hermes_core.contract.values import Message, Origin, Query, Session, ToolCall, Turn
 from hermes_core.curated.tool import MEMORY_SCHEMA, call_memory_tool
-from hermes_core.errors import StorageError
-from hermes_core.lifecycle import SHARED_NOTES_KEY, MemorySessions
-from hermes_core.origins import calls_memory, is_said, message_origin
+from hermes_core.lifecycle import MemorySessions
+from hermes_core.origins import is_said, message_origin, session_turn
 from hermes_core.outbox.rows import NewRow, with_turn_number
-from hermes_core.recall.amounts import result_count
-from hermes_core.recall.tokens import count_tokens
-from hermes_core.safety.fence import without_context
-from hermes_core.safety.origin import Reading, current_reading, in_scope, lowest, may_command
+from hermes_core.safety.fence import Contexts, clean_message, without_context, without_recall
+from hermes_core.safety.origin import current_reading, in_scope, lowest, may_command
+from hermes_core.safety.parts import foreign_origins
 from hermes_core.sessions.records import (
     SYSTEM_ROLES,
     Content,
@@ -31,98 +27,16 @@ from hermes_core.sessions.records import (
     sqlite_text,
     text_of,
 )
-from hermes_core.sessions.summaries import Summarise
-from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
+from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
 from hermes_core.sessions.turn_store import TurnContext
 from hermes_core.storage.engine import Statement
-from hermes_core.storage.inventory import Inventory
 from hermes_core.tracing import traced
-from hermes_core.turn_recall import (
-    NOTES_LABEL,
-    UPDATES_LABEL,
-    BegunTurn,
-    NoteUpdates,
-    RecallHit,
-    RecallReport,
-    RecallTrace,
-    SeenTexts,
-    SessionRecall,
-    TurnRecall,
-    provider_hits,
-    recall_record,
-    render_notes,
-    render_updates,
-)
-
-SESSIONS_LABEL = "sessions"
-"""Label of the recall from past sessions in the fence."""
+from hermes_core.turn_recall import BegunTurn, RecallOptions, RecallReport, TurnRecall
 
 
 class MemoryTurns(MemorySessions):
     """The part of `Memory` that begins a turn with recall, runs tools, and stores the turn."""
-
-    inventory: Inventory
-    local_session: Session
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._updates = NoteUpdates()
-        self._past = SessionRecall(self.sessions, self.config, self.manager.observers.filter_recall)
-        self._search = SessionSearchTool(self.sessions if self.config.sessions.search_enabled else None)
-
-    def read_turn_start(
-        self, session: Session, *, title: str, recent: int, expired_before: float, turn_id: str
-    ) -> tuple[Session, TurnContext | None]:
-        """Return the session with its owner, and what a turn needs of it; None if something of it must be stored first.
-
-        All of it is one round trip, with the notes and what waits for the providers if the caller is within their `reading`.
-
-        Args:
-            title: Title that the session must have; "" for any.
-            recent: Number of latest messages to read.
-            expired_before: Time in epoch seconds before which an unfinished turn has expired.
-            turn_id: Id of an unfinished turn that may be continued; "" for none.
-        """
-        session = self._with_owner(session)
-        try:
-            start = self.sessions.turns.context(
-                session.id,
-                session.owner,
-                lineage=True,
-                recent=recent,
-                setting=SHARED_NOTES_KEY,
-                expired_before=expired_before,
-                turn_id=turn_id,
-                further=[self.curated.of(session).files.statement()],
-            )
-        except StorageError:  # each of the reads of its own reports what can't be read
-            return session, None
-        fields = {
-            "identity": session.id,
-            "parent_id": session.parent_id,
-            "relation": session.parent_id if session.agent_context == "subagent" else "",
-            "title": title,
-        }
-        if (
-            start.session_id != session.id
-            or not start.row
-            or not all(start.row[name] or not value for name, value in fields.items())
-            or (session.owner and (start.setting == "1") == self.config.memory.per_user)
-        ):
-            return session, None
-        return self._with_id(session, session.id), start
-
-    def _context(self, session: Session, what: str, **wanted: Any) -> TurnContext:
-        """Return what `TurnStore.context` returns; what can't be read counts as the least that is safe.
-
-        Args:
-            what: Name of the data, for the log.
-            wanted: Arguments of `TurnStore.context`.
-        """
-        read = partial(self.sessions.turns.context, session.id, session.owner, **wanted)
-        unread = TurnContext(session.id, lineage=frozenset([session.id]), origin="import")
-        return self.problem_log.read(what, read, unread)
 
     def begin_turn(
         self,
@@ -133,6 +47,7 @@ class MemoryTurns(MemorySessions):
         author: str = "",
         origin: Origin | None = None,
         at: float | None = None,
+        shows_line: bool = False,
     ) -> TurnRecall:
         """Return the recall for the person's message, and notify providers of the turn.
 
@@ -146,99 +61,17 @@ class MemoryTurns(MemorySessions):
             author: Name of the person, if several speak in the session. `bot:NAME` and `plugin:NAME` are programs.
             origin: Origin of a message that no person of the session wrote, such as "tool" for a mail or a webhook's text.
             at: Time of the message in seconds since the epoch, from which "last week" counts; default: now.
+            shows_line: True if the host shows `TurnRecall.noted` to the person, see `Conversation.turn`.
 
         Raises:
             SessionError: There is no such origin.
         """
-        return self.collect_recall(
-            self.ask_recall(session, text, recent=recent, author=author, origin=origin, at=at)
+        recaller = self.internals.recaller
+        return recaller.collect(
+            recaller.ask(
+                session, text, recent=recent, author=author, origin=origin, at=at, shows_line=shows_line
+            )
         )
-
-    @traced
-    def ask_recall(
-        self,
-        session: Session,
-        text: Content,
-        *,
-        recent: Sequence[Mapping[str, Any]] = (),
-        author: str = "",
-        origin: Origin | None = None,
-        begins_turn: bool = True,
-        at: float | None = None,
-        start: TurnContext | None = None,
-    ) -> BegunTurn:
-        """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
-
-        Args:
-            begins_turn: False to ask for recall alone, without a turn of which the providers are notified.
-            at: Time of the message in seconds since the epoch; default: now.
-            start: What `read_turn_start` returned for this turn; None to read it.
-        """
-        session, at = self._with_owner(session), epoch_seconds(at)
-        if start is None:
-            further = [self.curated.of(session).files.statement()]
-            start = self._context(session, "turns so far", lineage=True, further=further)
-            session = self._with_id(session, start.session_id)
-        if begins_turn and at is not None:
-            self._set_clock(session, at)
-        speaker = message_origin(session, author, origin)
-        query = self._query(text_of(text), recent, self._now(session) if at is None else at)
-        number = start.last_number + 1 if begins_turn else None
-        pending = self.manager.prefetch.ask(query, session, turn_number=number, author=author)
-        return BegunTurn(
-            *(query, session, pending, not start.last_number, time.time(), speaker, start.lineage),
-            notes=self.notes_at(session, start),
-            said_at=time.time() if at is None else at,
-        )
-
-    @traced
-    def collect_recall(self, pending: BegunTurn) -> TurnRecall:
-        """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
-        query, session = pending.query, pending.session
-        stored = pending.notes or self.notes_at(session, None)
-        answered = self.manager.prefetch.collect(pending.take_calls())
-        prompt = self.manager.prompts.get(session) or ""
-        notes, updates, pending.updates = self._notes_of_turn(pending, stored)
-        seen = SeenTexts(
-            [prompt, *map(itemgetter("content"), query.recent), *map(attrgetter("entry"), notes)]
-        )
-        recall = seen.without_repeats(answered)
-        past = self.problem_log.read(
-            "past sessions", partial(self._past.for_turn, query, session, seen, pending.lineage), Recall()
-        )
-        recalled = recall.contexts
-        parts = [
-            (NOTES_LABEL, render_notes(notes)),
-            (UPDATES_LABEL, updates),
-            *recalled,
-            (SESSIONS_LABEL, past.render()),
-        ]
-        origins = [note.origin.origin for note in notes] + [item.origin for item in past.items]
-        pending.origin = lowest([*origins, "provider"] if recalled else origins)
-        pending.record = recall_record(prompt, answered, recall, notes, past, seen.left_out)
-        self.origins.begin(pending)
-        # In the first turn of a session only: it looks through the home, or asks a server.
-        sharing = self.problem_log.of_first_turn(session) if pending.is_first else []
-        problems = (*self.problem_log.of_turn(stored, session.owner, seen.left_out), *sharing)
-        return TurnRecall(recall, tuple(filter(itemgetter(1), parts)), problems, pending.origin)
-
-    def _notes_of_turn(
-        self, pending: BegunTurn, notes: StoredNotes
-    ) -> tuple[list[DataNote], str, frozenset[str]]:
-        """Return the notes that a turn gets as data, the changes that its frozen prompt does not show, and all their texts."""
-        session = pending.session
-        if self.config.memory.refresh == "session":
-            return (notes.recalled_notes() if pending.is_first else []), "", frozenset()
-        data = notes.recalled_notes()
-        frozen = None if pending.is_first else self._prompt_of(session)
-        added, removed = notes.changes_since(frozen) if frozen is not None else ([], [])
-        due = self._updates.due(
-            session, [*(note.entry for note in data), *added, *removed], pending.query.text
-        )
-        updates = render_updates(
-            *([entry for entry in entries if entry in due] for entries in (added, removed))
-        )
-        return [note for note in data if note.entry in due], updates, frozenset(due)
 
     @traced
     def end_turn(
@@ -277,36 +110,50 @@ class MemoryTurns(MemorySessions):
             SessionError: A turn with this id belongs to another session, or was rewound.
             DatabaseUnavailable: The turn could not be stored.
         """
-        session = self._with_owner(session)
+        resolver, origins, recaller = self.internals.resolver, self.internals.origins, self.internals.recaller
+        session = resolver.with_owner(session)
         if context is None:
             context = self.sessions.turns.context(session.id, session.owner, origin=True)
-        session = self._with_id(session, context.session_id)
-        user, assistant, messages = self._without_injected(user, assistant, messages)
-        question, answer, author = text_of(user), text_of(assistant), str(author or "")
-        both = Message(role="user", content=question), Message(role="assistant", content=answer)
-        speaker = message_origin(session, author, origin)
-        begun = self.origins.begun(session) or BegunTurn(Query(question), session, speaker=speaker)
+        session = resolver.with_id(session, context.session_id)
+        author = str(author or "")
+        speaker = message_origin(session, author, origin, {"role": "user", "content": user})
+        begun = origins.begun(session) or BegunTurn(Query(text_of(user)), session, speaker=speaker)
         speaker = lowest([speaker, begun.speaker])
-        read = lowest([begun.origin, recalled_origin, context.origin])
-        stored = self.origins.with_origins(session, tuple(messages) or both, speaker, read)
-        self._lower_notes(session, stored, begun)
+        user, assistant, messages = self._without_injected(
+            user, assistant, messages, begun.contexts, is_said(message_origin(session, author, origin))
+        )
+        question, answer = text_of(user), text_of(assistant)
+        both = Message(role="user", content=question), Message(role="assistant", content=answer)
+        held = foreign_origins({"content": user}) + foreign_origins({"content": assistant})
+        if session.parent_id:  # its turn may be open, and holds what its model has read so far
+            held.append(origins.reading_of(session, context.origin).origin)
+        read = lowest([begun.origin, recalled_origin, context.origin, *held], owner=session.owner)
+        notes = begun.notes or self.internals.prompts.notes_at(session, None)
+        # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
+        turn_id = sqlite_text(str(turn_id or "")) or uuid.uuid4().hex
+        turns = [turn_id, session_turn(session)]
+        if begun.stored is None or begun.stored.id == turn_id:
+            turns.append(begun.turn)
+        waiting = notes.data_with_origins(turns)
+        stored = origins.with_origins(
+            session, tuple(messages) or both, speaker, read, waiting, author=author, asked=question
+        )
         moment = epoch_seconds(at)
         if moment is not None:
-            self._set_clock(session, moment)
+            resolver.set_clock(session, moment)
         answered_at = time.time() if moment is None else moment
         own = next((m.get("timestamp") for m in stored if m["role"] == "user"), None)
         asked_at = epoch_seconds(user_at) or epoch_seconds(own) or begun.said_at or answered_at
         asked_at = min(asked_at, answered_at)
         turn = Turn(
-            # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
-            id=sqlite_text(str(turn_id or "")) or uuid.uuid4().hex,
+            id=turn_id,
             number=context.last_number + 1,
             user=question,
             assistant=answer,
             messages=in_text(_for_provider(message, session.owner) for message in stored),
             author=author,
             at=answered_at,
-            origin=in_scope(lowest(message["origin"] for message in stored), session.owner),
+            origin=in_scope(lowest((m["origin"] for m in stored), owner=session.owner), session.owner),
             user_at=asked_at,
         )
         # A host may know the time of each message.
@@ -315,12 +162,13 @@ class MemoryTurns(MemorySessions):
             for m in stored
         ]
         turn = self._store_turn(session, turn, timed, begun.record)
-        self._updates.remember(session, begun.updates)
-        self.origins.finish(session, stored)  # a turn that could not be stored may be stored by another call
+        recaller.updates.remember(session, begun.updates)
+        origins.settle(session, turns, stored, read)
+        origins.finish(session, stored)  # a turn that could not be stored may be stored by another call
         if not self.sessions.database.shared:
-            self.inventory.add(self.home.state_db)
+            self.internals.inventory.add(self.home.state_db)
         if warm and self.manager.prefetch.prepares:
-            self.manager.prefetch.warm(self._query(question, stored, self._now(session)), session)
+            self.manager.prefetch.warm(recaller.query(question, stored, resolver.now(session)), session)
         return turn
 
     def _store_turn(
@@ -366,31 +214,22 @@ class MemoryTurns(MemorySessions):
             self.problem_log.enqueue(partial(self.manager.writes.put, session, row))
         return dataclasses.replace(turn, number=stored.number)
 
-    def _lower_notes(self, session: Session, messages: Sequence[Mapping[str, Any]], begun: BegunTurn) -> None:
-        """Lower the origin of notes of a turn if the model had read more before it wrote them than was known then."""
-        calls = [place for place, message in enumerate(messages) if calls_memory(message)]
-        before = messages[: calls[-1]] if calls else ()
-        origin = in_scope(lowest(message["origin"] for message in before), session.owner)
-        if may_command(origin):
-            return
-        said = [text_of(m.get("content")) for m in before if m["role"] == "user" and is_said(m["origin"])]
-        notes = self.curated.of(session)
-        self.problem_log.read(
-            "origins of notes", lambda: notes.lower(session, begun.at, Reading(origin, lambda: said)), None
-        )
-
     def _without_injected(
-        self, user: Content, assistant: Content, messages: Sequence[Mapping[str, Any]]
+        self,
+        user: Content,
+        assistant: Content,
+        messages: Sequence[Mapping[str, Any]],
+        contexts: Contexts,
+        is_said: bool,
     ) -> tuple[Content, Content, Sequence[Mapping[str, Any]]]:
         """Return what `end_turn` got without recall and system prompts, and let `problems` report what was removed."""
         in_text(messages)  # raises for a value that is no message
         turn = (user, assistant, list(messages))
         clean = (
-            without_context(user),
-            without_context(assistant),
+            without_context(user, is_said=is_said),
+            without_recall(assistant, contexts),
             [
-                # What a tool answered is stored as it was; it is cleaned when a model or a provider gets it.
-                message if message["role"] == "tool" else without_context(message)
+                clean_message(message, contexts, is_said=is_said)
                 for message in messages
                 if message["role"] not in SYSTEM_ROLES
             ],
@@ -403,30 +242,18 @@ class MemoryTurns(MemorySessions):
             )
         return clean
 
-    def _query(self, text: str, recent: Sequence[Mapping[str, Any]], now: float) -> Query:
-        messages = in_text(recent)
-        if messages:
-            messages = in_text(without_context(m) for m in messages if m["role"] not in SYSTEM_ROLES)
-        return Query(without_context(text), self.config.recall.budget, messages, now)
-
     def tool_schemas(self) -> list[dict[str, Any]]:
         """Return the schemas of all tools as `{"name", "description", "parameters"}`.
 
         These are `memory`, `session_search` and the tools of the provider.
         """
         schemas = self.manager.get_all_tool_schemas()
-        return [*schemas, self._search.schema] if self.config.sessions.search_enabled else schemas
-
-    def summarise_with(self, summarise: Summarise | None) -> None:
-        """Set the function with which `session_search` summarises past sessions; None to offer no summaries.
-
-        Args:
-            summarise: Returns a summary for (text, question). Called on any thread.
-        """
-        self._search.summarise = summarise
+        return [*schemas, self.internals.search.schema] if self.config.sessions.search_enabled else schemas
 
     @traced
-    def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
+    def call_tool(
+        self, session: Session, name: str, arguments: Any, call_id: str = "", *, turn_id: str = ""
+    ) -> str:
         """Run a tool that the model called, and return the text for the model.
 
         Errors are returned as text, not raised.
@@ -437,12 +264,29 @@ class MemoryTurns(MemorySessions):
             name: Name of the tool.
             arguments: The arguments as a dict, or as JSON text.
             call_id: Id that the model gave the call.
+            turn_id: Id of the open turn; default: the last one that began in the session. A note waits until its turn has
+                ended well.
         """
-        session, reading = self._with_owner(session), current_reading()
-        context = self._context(session, "origins", origin=reading is None)
-        session = self._with_id(session, context.session_id)
+        return self._call_tool(session, name, arguments, call_id, turn_id)
+
+    def _call_tool(
+        self,
+        session: Session,
+        name: str,
+        arguments: Any,
+        call_id: str,
+        turn_id: str,
+        *,
+        by_model: bool = True,
+    ) -> str:
+        resolver, origins, reading = self.internals.resolver, self.internals.origins, current_reading()
+        session, is_exact = resolver.with_owner(session), reading is not None
+        context = resolver.context(session, "origins", origin=reading is None)
+        session = resolver.with_id(session, context.session_id)
         if reading is None:
-            reading = self.origins.reading_of(session, context.origin)
+            reading = origins.reading_of(session, context.origin, turn_id)
+            if not by_model and reading.turn == session_turn(session):
+                reading.turn = ""  # a program writes outside of turns
         if isinstance(arguments, str):
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = json.loads(arguments)
@@ -451,15 +295,17 @@ class MemoryTurns(MemorySessions):
         earlier, reading.result = reading.result, "assistant" if own else "provider"
         with reading.active():
             if name == SESSION_SEARCH_SCHEMA["name"]:
-                answer = self._search.call(arguments, session, self._now(session))
+                answer = self.internals.search.call(arguments, session, resolver.now(session))
             elif name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
                 answer = call_memory_tool(None, arguments, session)
             else:
                 self.manager.initialize_all(session)
                 answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
-        if name == MEMORY_SCHEMA["name"] and self.home.state_db.exists():
-            self.inventory.add(self.home.state_db)
-        self.origins.add_answer(session, answer, reading.result)
+        if name == MEMORY_SCHEMA["name"]:
+            origins.note_write(reading, call_id, answer, is_exact=is_exact)
+            if self.home.state_db.exists():
+                self.internals.inventory.add(self.home.state_db)
+        origins.add_answer(session, answer, reading.result)
         reading.result = lowest([reading.result, *([] if earlier is None else [earlier])])
         return answer
 
@@ -473,7 +319,9 @@ class MemoryTurns(MemorySessions):
         session: Session | None = None,
         by_person: bool = False,
     ) -> dict[str, Any]:
-        """Change the notes with the `memory` tool, and return its result.
+        """Change the notes with the `memory` tool for a program, and return its result.
+
+        Calls of a model go through `call_tool`, so that its note waits until the turn has ended well.
 
         Args:
             session: The session of the change; default: `local_session`.
@@ -481,13 +329,13 @@ class MemoryTurns(MemorySessions):
         """
         arguments = {"action": action, "target": target, "content": content, "old_text": old_text}
         arguments = {name: value for name, value in arguments.items() if value}
-        session = self.complete(session or self.local_session)
+        session = self.internals.resolver.complete(session or self.local_session)
         if by_person:
             answer = call_memory_tool(self.curated.of(session), arguments, session)
             if self.home.state_db.exists():
-                self.inventory.add(self.home.state_db)
+                self.internals.inventory.add(self.home.state_db)
         else:
-            answer = self.call_tool(session, "memory", arguments)
+            answer = self._call_tool(session, "memory", arguments, "", "", by_model=False)
         result: dict[str, Any] = json.loads(answer)
         return result
 
@@ -495,14 +343,9 @@ class MemoryTurns(MemorySessions):
         self,
         text: Content,
         *,
-        limit: int | None = None,
         session: Session | None = None,
-        read_your_writes: bool = False,
-        after: str | float | None = None,
-        before: str | float | None = None,
-        at: float | None = None,
-        why: bool = False,
-        absent: Sequence[int] = (),
+        everybody: bool = False,
+        **options: Unpack[RecallOptions],
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get, and of a search in past sessions.
 
@@ -511,7 +354,9 @@ class MemoryTurns(MemorySessions):
         Args:
             limit: Largest number of results from the search, and from each provider; default: 10, or 30 for a question
                 about a list or a count. Results after the tenth keep to `recall.budget` then.
-            session: The session of the message; default: `local_session`.
+            session: The session of the message, whose user's past sessions are searched; default: `local_session`, while
+                nobody but the person at home has sessions.
+            everybody: True to search the past sessions of all users.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
             after: Search only messages of past sessions from this time on: seconds since the epoch, an ISO date or time, or
                 words such as "last week", "March", "3 days ago".
@@ -521,55 +366,11 @@ class MemoryTurns(MemorySessions):
             absent: Ids of messages of which an `ExplainedReport` says why they are not in the recall.
 
         Raises:
-            SessionError: `after` or `before` names no time.
+            SessionError: `after` or `before` names no time, or users from outside have sessions, and neither `session` nor
+                `everybody` says whose to search.
         """
-        session = self.complete(session or self.local_session)
-        if read_your_writes:
-            self.manager.flush(self.config.recall.deadline)
-        self.manager.initialize_all(session)
-        pending = self.ask_recall(session, text, begins_turn=False, at=at)
-        return self.report(pending, limit=limit, after=after, before=before, why=why, absent=absent)
-
-    @traced
-    def report(
-        self,
-        pending: BegunTurn,
-        *,
-        limit: int | None = None,
-        after: str | float | None = None,
-        before: str | float | None = None,
-        why: bool = False,
-        absent: Sequence[int] = (),
-    ) -> RecallReport:
-        """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
-        query, session, calls = pending.query, pending.session, pending.take_calls()
-        since, until = (self._moment(bound, query.now) for bound in (after, before))
-        notes = self.curated.of(session).read()
-        entries, data = notes.shown_entries(), notes.recalled_notes()
-        seen = SeenTexts([*entries, *(note.entry for note in data)])
-        hits = [RecallHit("memory", True, entry) for entry in entries]
-        hits += [RecallHit("memory", True, note.entry, origin=note.origin.origin) for note in data]
-        most = result_count(query.text) if limit is None else limit
-        hits += provider_hits(seen.without_repeats(self.manager.prefetch.collect(calls)), most)
-        trace = RecallTrace()
-        if self.config.sessions.search_enabled:
-            find = partial(self._past.hits, query, session, limit, seen, since, until, trace)
-            hits += self.problem_log.read("past sessions", find, [])
-        tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
-        elapsed = round((time.monotonic() - calls.began) * 1000, 3)
-        problems = tuple(self.problem_log.of_turn(notes, session.owner, seen.left_out))
-        report = RecallReport(query.text, tuple(hits), tokens, elapsed, problems)
-        if why or absent:
-            report = self._past.explain(report, trace, absent)
-        # A host may give it to the model, which then has read it.
-        self.origins.note_read(session, report.origin)
-        return report
-
-    def _moment(self, bound: str | float | None, now: float) -> float | None:
-        """Return a bound of a search in epoch seconds; raise `SessionError` for a text that names no time."""
-        if isinstance(bound, str):
-            return self.sessions.past.read_moment(bound, now=now) if bound.strip() else None
-        return epoch_seconds(bound)
+        recaller = self.internals.recaller
+        return recaller.report(recaller.ask_report(text, session=session, everybody=everybody, **options))
 
 
 def _for_provider(message: Mapping[str, Any], owner: str) -> Mapping[str, Any]:

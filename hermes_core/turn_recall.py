@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ from hermes_core.config import Config
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Refused, Session
 from hermes_core.curated.document import entry_handle
 from hermes_core.curated.stored import DataNote, StoredNotes
+from hermes_core.errors import StorageError
 from hermes_core.manager.prefetch import (
     CHARS_PER_TOKEN,
     PendingRecall,
@@ -25,8 +27,15 @@ from hermes_core.manager.prefetch import (
 )
 from hermes_core.recall.amounts import FACT_RESULTS, LIST_RESULTS, result_count
 from hermes_core.recall.tokens import count_tokens, dense_runs, grams, is_stop_word, words
-from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
+from hermes_core.safety.fence import (
+    RecallScrubber,
+    build_memory_context_block,
+    inject_memory_context,
+    without_context,
+    without_recall,
+)
 from hermes_core.safety.origin import in_scope, lowest
+from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.records import SearchHit, StoredOpenTurn, local_time
 from hermes_core.sessions.search.reasons import (
     Absence,
@@ -87,12 +96,16 @@ class TurnRecall:
         contexts: (label, text) of each part of the fence.
         problems: A sentence for each part of the memory that did not work, and for each recall that was left out.
         origin: The lowest origin of the recalled texts, and of others that the model has read since its last turn.
+        noted: Line for the person that names notes of the session that wait; "" for none. See `Conversation.turn`.
+        is_said: False if no person of the session wrote the message.
     """
 
     recall: RecallResult
     contexts: tuple[tuple[str, str], ...]
     problems: tuple[str, ...] = ()
     origin: Origin = "person"
+    noted: str = ""
+    is_said: bool = True
 
     @property
     def context(self) -> str:
@@ -104,14 +117,44 @@ class TurnRecall:
 
         Use the copy for the request, and do not store it.
 
-        A fence that the person typed is removed from the copy, because only recall may stand in a fence.
-
         Args:
             content: The message: a text, or a list of content parts.
         """
-        own: Any = "" if content is None else without_context(content)
+        own: Any = "" if content is None else without_context(content, is_said=self.is_said)
         copy: MessageContent = inject_memory_context(own, self.contexts)
         return copy
+
+    def scrubber(self) -> StreamingContextScrubber:
+        """Return a scrubber of a streamed answer of this turn: `feed` each piece, then `flush`."""
+        return RecallScrubber(self.contexts)
+
+    def remove_from(self, answer: MessageContent) -> MessageContent:
+        """Return a text or a message that the model wrote in this turn, without the recall that it repeats."""
+        clean: MessageContent = without_recall(answer, self.contexts)
+        return clean
+
+
+class RecallOptions(TypedDict, total=False):
+    """Options of `Memory.recall` and `Conversation.recall`."""
+
+    limit: int | None
+    read_your_writes: bool
+    after: str | float | None
+    before: str | float | None
+    at: float | None
+    why: bool
+    absent: Sequence[int]
+
+
+class ReportOptions(msgspec.Struct, kw_only=True):
+    """Options of a report of recall, as in `Memory.recall`."""
+
+    limit: int | None = None
+    after: str | float | None = None
+    before: str | float | None = None
+    why: bool = False
+    absent: Sequence[int] = ()
+    everybody: bool = False
 
 
 class BegunTurn(msgspec.Struct, eq=False):
@@ -132,7 +175,12 @@ class BegunTurn(msgspec.Struct, eq=False):
         record: What the turn was given; None if it began without recall.
         updates: The changes of notes that it was given beside the frozen prompt.
         notes: The notes of the session's owner; None to read them.
+        contexts: (label, text) of each part of the recall.
+        store_error: Why the turn could not be stored when it began; None if it was.
         said_at: Time of the person's message in epoch seconds, as the host told it; 0 if it was not begun with one.
+        shows_line: True if the host shows the line that names notes that wait.
+        options: What its report has; None for no report.
+        key: Id of the turn, if it is not that of an open turn.
     """
 
     query: Query
@@ -150,6 +198,19 @@ class BegunTurn(msgspec.Struct, eq=False):
     updates: frozenset[str] = frozenset()
     notes: StoredNotes | None = None
     said_at: float = 0.0
+    shows_line: bool = False
+    contexts: tuple[tuple[str, str], ...] = ()
+    store_error: StorageError | None = None
+    options: ReportOptions | None = None
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        self.key = self.key or uuid.uuid4().hex
+
+    @property
+    def turn(self) -> str:
+        """Id of the turn, by which its notes are known until it has ended well."""
+        return self.key if self.stored is None else self.stored.id
 
     def take_calls(self) -> PendingRecall:
         """Return the calls of the providers for the one who waits for them."""
@@ -235,7 +296,8 @@ class RecallHit:
 class RecallReport:
     """Report of the recall for a message and of a search in past sessions.
 
-    `tokens` is the number of tokens of the results that a turn would get without a search.
+    `tokens` is the number of tokens of the results that a turn would get without a search. `unread` is the number of
+    messages that search by meaning does not know yet.
     """
 
     query: str
@@ -243,6 +305,7 @@ class RecallReport:
     tokens: int
     elapsed_ms: float
     problems: tuple[str, ...] = ()
+    unread: int = 0
 
     @property
     def origin(self) -> Origin:
@@ -417,6 +480,7 @@ class SessionRecall:
         self,
         query: Query,
         session: Session,
+        user: str | None,
         limit: int | None,
         seen: SeenTexts,
         since: float | None = None,
@@ -426,14 +490,16 @@ class SessionRecall:
         """Return lines of a report: the results of a search, and the messages that a turn would get without a search.
 
         Without a limit, their number depends on the kind of the question, and further results keep to the budget. With
-        `since` or `until` (epoch seconds), only messages of that time are returned.
+        `since` or `until` (epoch seconds), only messages of that time are returned. `user` is the owner whose sessions are
+        searched, None for all.
         """
         trace = trace or RecallTrace()
         most = result_count(query.text) if limit is None else limit
         found = self._sessions.past.search(
             query.text,
             limit=most,
-            user=session.owner or None,
+            user=user,
+            everybody=user is None,
             since=since,
             until=until,
             snippets=False,
@@ -499,6 +565,7 @@ class SessionRecall:
             report.tokens,
             report.elapsed_ms,
             report.problems,
+            report.unread,
             gate_reason(trace.turn, len(given), closed),
             tuple(absences),
         )

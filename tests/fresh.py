@@ -29,7 +29,8 @@ def fresh_faults(
         tools: Arguments by the name of the tool, for each tool that is called.
         user_id: Somebody of a gateway; default: the person at home.
     """
-    home.config_yaml.write_text(f"memory:\n  provider: {provider}\n")
+    # A machine that has much else to do is no fault of an empty backend.
+    home.config_yaml.write_text(f"memory:\n  provider: {provider}\nrecall:\n  deadline: 30\n")
     for settings in home.path.glob("*.json"):
         settings.chmod(0o600)  # as `memory setup` leaves it
     faults = []

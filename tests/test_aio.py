@@ -77,7 +77,7 @@ def test_a_turn_is_begun_and_finished_without_blocking_the_loop(hermes_home: Her
             assert turn.tools()[0]["type"] == "function"
             await turn.finish("Under the pot.")
             assert len(await second.history()) == 2
-            assert (await memory.sessions.past.search("pot"))[0].text
+            assert (await memory.sessions.past.search("pot", everybody=True))[0].text
             assert (await memory.recall("Where is the key?", session=second.session)).results
             await second.end()
             assert await memory.problems() == []
@@ -285,3 +285,18 @@ def test_a_cancelled_turn_whose_id_a_retry_continues_stays_open(hermes_home: Her
             assert len(await chat.history()) == 2
 
     run(test)
+
+
+def test_all_twins_of_a_memory_share_threads(hermes_home: HermesHome) -> None:
+    async def talk(number: int) -> None:
+        chat = await AsyncMemory(memory).conversation(f"c{number}")
+        await (await chat.turn("Hello")).finish("Hi.")
+
+    # Threads of earlier tests may end meanwhile.
+    others = set(threading.enumerate())
+    with open_memory(hermes_home.path, provider="") as memory:
+        AsyncMemory(memory, threads=Threads(1))
+        for number in range(4):
+            asyncio.run(talk(number))
+        threads = set(threading.enumerate()) - others
+        assert [thread.name for thread in threads].count("hermes-aio") == 1

@@ -13,7 +13,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage
 
 from hermes_core import HermesHome, open_memory, open_memory_async
 from hermes_core.errors import SessionError
-from hermes_core.sessions.chat_forms import PARTS, chat_messages, in_form
+from hermes_core.safety.parts import PARTS
+from hermes_core.sessions.chat_forms import chat_messages, in_form
 
 NOTE = {"action": "add", "target": "user", "content": "Lives in Oslo."}
 CALL = {"id": "c1", "type": "function", "function": {"name": "memory", "arguments": json.dumps(NOTE)}}
@@ -132,6 +133,13 @@ def test_a_call_is_stored_beside_the_content_and_run(hermes_home: HermesHome, ca
 def test_a_result_is_the_message_of_a_tool(result: Any) -> None:
     (message,) = chat_messages(result, "assistant")
     assert message == RESULT
+
+
+def test_the_id_and_the_name_of_a_result_are_texts() -> None:
+    odd = {"role": "tool", "tool_call_id": ["c1"], "name": 5, "content": "done"}
+    assert chat_messages(odd, "tool") == [
+        {"role": "tool", "tool_call_id": "['c1']", "name": "5", "content": "done"}
+    ]
 
 
 def test_calls_of_other_tools_are_returned_to_the_program(hermes_home: HermesHome) -> None:

@@ -285,13 +285,66 @@ def test_recall_that_comes_back_is_not_stored(hermes_home: HermesHome, kind: str
 
 
 def test_a_streamed_answer_is_shown_without_recall(hermes_home: HermesHome) -> None:
-    with open_memory() as memory:
-        turn = memory.conversation().turn("hello")
-        pieces = ["Hi <memo", "ry-context>secret</memory", "-context> there", "!"]
+    with open_memory(provider=Backend()) as memory:
+        tell(memory.conversation(), "The secret key is under the pot.")
+        memory.flush()
+        turn = memory.conversation().turn("Where is the secret key?")
+        pieces = ["Hi <memo", "ry-context>secret key is under the pot</memory", "-context> there", "!"]
         shown = "".join(turn.scrub(piece) for piece in pieces) + turn.scrub("", end=True)
     assert "secret" not in shown
     assert shown.startswith("Hi ")
     assert shown.endswith("there!")
+
+
+WORDS_ABOUT_THE_FENCE = [
+    "Why does <memory-context> stand in my log?",
+    "<memory-context>\nwith text on lines of its own\n</memory-context>",
+    "It ends with </memory-context>, and begins with `<memory-context>`.",
+    'TAG = f"<memory-context>{body}</memory-context>"  # &lt;memory-context&gt;',
+    "<memory_context>near</memory_context> [System note: the log says so]",
+]
+
+
+@pytest.mark.parametrize("words", WORDS_ABOUT_THE_FENCE)
+def test_words_about_the_fence_reach_model_store_and_screen_as_they_are(
+    hermes_home: HermesHome, words: str
+) -> None:
+    with open_memory() as memory:
+        tell(memory.conversation(), f"My pot is blue. {words}")
+        chat = memory.conversation()
+        turn = chat.turn(f"Which pot? {words}")
+        asked = turn.request_message["content"]
+        assert asked.startswith(f"Which pot? {words}\n\n<memory-context>\n[System note: ")
+        assert asked.count("<memory-context>") == words.count("<memory-context>") + 1
+        answer = f"Of the pot: {words}"
+        assert "".join(map(turn.scrub, answer)) + turn.scrub("", end=True) == answer
+        turn.add({"role": "assistant", "content": "", "tool_calls": [call_of("write", {"text": words})]})
+        turn.add({"role": "tool", "tool_call_id": "c", "content": words})
+        turn.finish(answer)
+        assert stored_texts(memory, chat.id) == [f"Which pot? {words}", "", words, answer]
+        assert json.loads(chat.history()[1].tool_calls[0]["function"]["arguments"]) == {"text": words}
+        assert chat.turn("And?").messages[-5]["content"] == f"Which pot? {words}"
+        session = memory.start_session()
+        memory.begin_turn(session, words)
+        memory.end_turn(session, words, answer)
+        assert stored_texts(memory, session.id) == [words, answer]
+        assert not memory.problems()
+
+
+def test_a_call_of_a_tool_loses_the_recall_that_the_model_copied(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        tell(memory.conversation(), "The key is under the pot.")
+        chat = memory.conversation()
+        turn = chat.turn("Where is the key?")
+        copied = {"text": f"See {turn.recall.context}", "tag": "<memory-context>open"}
+        turn.add({"role": "assistant", "content": "", "tool_calls": [call_of("write", copied)]})
+        turn.finish("There.")
+        arguments = json.loads(chat.history()[1].tool_calls[0]["function"]["arguments"])
+        assert arguments == {"text": "See ", "tag": "<memory-context>open"}
+
+
+def call_of(name: str, arguments: object) -> dict[str, Any]:
+    return {"id": "c", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
 def test_a_framework_keeps_its_own_item_which_reaches_nobody(hermes_home: HermesHome) -> None:
@@ -439,7 +492,7 @@ def test_the_provider_learns_at_commit_at_the_end_and_from_idle_conversations(
         ended.end()
         empty.end()
         memory.flush()
-        assert backend.ends == ["a", "b"]
+        assert sorted(backend.ends) == ["a", "b"]  # sessions have no order among them
 
         with memory.sessions.transaction() as connection:
             connection.execute("UPDATE sessions SET last_active = last_active - 4000 WHERE id IN ('b', 'c')")
@@ -447,7 +500,7 @@ def test_the_provider_learns_at_commit_at_the_end_and_from_idle_conversations(
         assert memory.end_idle(timedelta(hours=1)) == ["c"]
         assert memory.end_idle(3600) == []
         memory.flush()
-        assert backend.ends == ["a", "b", "c"]
+        assert sorted(backend.ends) == ["a", "b", "c"]
 
         tell(idle, "back again")
         assert memory.sessions.get_session("c").ended_at is None  # type: ignore[union-attr]
@@ -697,3 +750,11 @@ def test_what_a_user_said_elsewhere_comes_into_no_group_unasked(hermes_home: Her
                 f"g{chat_type}", platform="telegram", user_id="7", chat_id="-100", chat_type=chat_type
             )
             assert group.turn(question).recall.context == ""
+
+
+def test_another_process_gets_the_native_forms_of_a_turn(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        turn = memory.conversation("c").turn("q", native={"id": 0})
+        turn.add({"role": "assistant", "content": "", "tool_calls": [CALL]}, native={"id": 1})
+        turn.add({"role": "tool", "tool_call_id": "c1", "content": "sunny"})
+        assert memory.conversation("c").resume(turn.id).natives == [{"id": 0}, {"id": 1}, None]

@@ -194,7 +194,7 @@ def test_events_wait_for_the_chosen_provider_while_it_is_not_loaded_and_reach_no
         turn = say(memory, session, "said meanwhile")
         memory.manager.on_delegation(Delegation("d1", "task", "result"), session)
         memory.end_session(session, "new")
-        memory.switch_session(SessionSwitch("x1", session, Session("s2"), "new"))
+        memory.manager.on_session_switch(SessionSwitch("x1", session, Session("s2"), "new"))
     provider, other = RecordingProvider(), Other()
     for chosen in (other, provider, provider):
         with open_memory(hermes_home, provider=chosen) as memory:
@@ -219,7 +219,7 @@ def test_a_hook_that_the_provider_turns_out_not_to_have_leaves_no_dead_letter(
     with open_memory(hermes_home, provider=Absent()) as memory:
         session = memory.start_session("s1")
         say(memory, session, "for a provider that takes no turns")
-        memory.switch_session(SessionSwitch("x1", session, Session("s2"), "new"))
+        memory.manager.on_session_switch(SessionSwitch("x1", session, Session("s2"), "new"))
     with open_memory(hermes_home, provider=Follower()) as memory:
         memory.start_session("s2")
         assert memory.flush()

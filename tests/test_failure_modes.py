@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import resource
 import signal
 import sqlite3
 import subprocess
@@ -40,6 +39,7 @@ from hermes_core.storage.sqlite import Database
 from hermes_memory_agent import Agent, Answer
 from hermes_memory_agent.cancel import Cancel, Cancelled
 from hermes_memory_testing.fakes import RaisingProvider, RecordingProvider
+from tests.storage.notes import posix
 
 ROWS = (
     "built-in memory disabled",
@@ -252,6 +252,7 @@ def test_a_lock_that_is_not_to_be_had_refuses_the_write(remember: Remember, herm
     assert change(memory, "add", content="Plays chess")["success"]
 
 
+@posix
 @pytest.mark.sqlite_only("a disk that is full")
 @row("atomic write fails")
 def test_a_write_that_the_disk_refuses_is_an_error_and_the_old_file_stays(remember: Remember) -> None:
@@ -259,6 +260,8 @@ def test_a_write_that_the_disk_refuses_is_an_error_and_the_old_file_stays(rememb
     memory = remember(memory__memory_char_limit=2_000_000)
     change(memory, "add", content="Likes tea")
     before = memory.home.memory_md.read_bytes()
+    import resource
+
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, limits[1]))
@@ -319,7 +322,7 @@ def test_recall_that_fails_is_left_out_and_other_memory_goes_on(remember: Rememb
     On purpose a warning rather than a debug line: a memory that forgets silently is what people complain of.
     """
     memory = remember(RaisingProvider(), recall__sessions="auto")
-    change(memory, "add", content="Likes tea")
+    memory.change_memory("add", "memory", "Likes tea")
     memory.end_turn(memory.start_session("past"), "My cat is Momo", "Noted.")
     session = memory.start_session("now")
     given = memory.begin_turn(session, "What is my cat called?")
@@ -403,7 +406,7 @@ def test_recall_of_a_session_that_went_on_is_dropped(remember: Remember) -> None
     memory = remember(provider, recall__deadline=0.5)
     old, new = memory.start_session("old"), memory.start_session("new")
     assert memory.begin_turn(old, "secret of the old").context == ""
-    memory.switch_session(SessionSwitch("x1", old, new, "reset", reset=True))
+    memory.manager.on_session_switch(SessionSwitch("x1", old, new, "reset", reset=True))
     provider.results["prefetch"] = "late news of the old"
     provider.gates["prefetch"].set()
     assert provider.wait_for("on_session_switch")

@@ -7,7 +7,7 @@ import pytest
 
 from hermes_core import MemoryManager, MemoryProvider
 from hermes_core.errors import ConfigError
-from hermes_core.home import HermesHome
+from hermes_core.home import HermesHome, folder_fault
 
 
 def test_an_argument_comes_before_the_environment_and_that_before_the_default(tmp_path: Path) -> None:
@@ -64,6 +64,31 @@ def test_a_profile_is_a_whole_home_of_its_own(tmp_path: Path) -> None:
 def test_a_profile_can_not_leave_its_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="can't be a profile's name"):
         HermesHome.resolve(tmp_path, name, environ={})
+
+
+@pytest.mark.parametrize("name", ["con", "NUL", "com1", "Lpt9.d", "aux.", "work.", "conout$"])
+def test_a_profile_has_a_name_that_is_a_folder_on_each_system(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="can't be a profile's name"):
+        HermesHome.resolve(tmp_path, name, environ={})
+
+
+@pytest.mark.parametrize("name", ["console", "com10", "aux-1", "work.d", "null"])
+def test_a_name_that_only_begins_like_a_device_is_a_folder(name: str) -> None:
+    assert folder_fault(name) == ""
+
+
+def test_a_profile_has_the_spelling_of_its_folder_if_the_file_system_ignores_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two spellings of one folder were two identities for a provider."""
+    HermesHome.resolve(tmp_path, "Work", environ={}).path.mkdir(parents=True)
+    assert HermesHome.resolve(tmp_path, "work", environ={}).profile == "work"  # two folders here
+    monkeypatch.setattr(Path, "is_dir", lambda path: True)
+    monkeypatch.setattr(Path, "samefile", lambda path, other: path.name.lower() == other.name.lower())
+    for spelling in ("work", "WORK", "Work"):
+        assert HermesHome.resolve(tmp_path, spelling, environ={}).path == tmp_path / "profiles" / "Work"
+    (tmp_path / "profiles" / "work").mkdir()
+    assert HermesHome.resolve(tmp_path, "work", environ={}).profile == "work"
 
 
 def test_every_path_lies_under_the_home_and_none_is_made(tmp_path: Path) -> None:

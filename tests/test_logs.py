@@ -63,6 +63,18 @@ def test_a_program_logs_into_the_file_and_not_on_standard_error(
     assert capfd.readouterr().err == ""
 
 
+def test_a_fault_is_logged_with_its_traceback(log: LogFile) -> None:
+    with logging_to(log):
+        try:
+            int(f"no number but {KEY}")
+        except ValueError:
+            logging.getLogger("some.sdk").exception("it broke")
+    (line,) = log.read()
+    assert line["message"] == "it broke"
+    assert "ValueError: invalid literal for int()" in line["traceback"]
+    assert KEY not in log.path.read_text()
+
+
 def test_our_records_are_logged_and_warnings_of_other_libraries(log: LogFile) -> None:
     root = logging.getLogger()
     before = root.level

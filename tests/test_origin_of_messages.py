@@ -158,7 +158,7 @@ def test_results_of_the_agents_own_tools_keep_their_origin(hermes_home: HermesHo
             stored = memory.sessions.get_messages(agent.session.id)
         model.close()
         origins = [message.origin for message in stored if message.role == "tool"]
-        assert origins == ["file", "assistant", "assistant"]
+        assert origins == ["assistant", "assistant", "assistant"]
         assert stored[-1].origin == "assistant"
         assert memory.curated.read().waiting_notes() == []
 
@@ -198,18 +198,22 @@ def test_a_model_that_got_a_report_of_recall_has_read_it(
         assert fresh.finish("Noted.").origin == "assistant"
 
 
-def test_a_note_that_waits_makes_later_notes_wait_until_it_is_confirmed(hermes_home: HermesHome) -> None:
+def test_a_note_that_waits_makes_what_follows_from_it_wait_until_it_is_confirmed(
+    hermes_home: HermesHome,
+) -> None:
     def origin_of_next_note(text: str) -> str:
         # Recall of the session with the page would taint the turn as well.
         with open_memory(hermes_home, config={"recall": {"sessions": "on_request"}}) as memory:
             turn = memory.conversation(text).turn("What is new?")
-            assert turn.call_tool("memory", {**ADD, "content": text}).ok
+            add = {**ADD, "content": text}
+            assert not turn.run_tools([{"type": "tool_use", "id": "1", "name": "memory", "input": add}])
             turn.finish("Noted.")
             return memory.curated.read().origin_of(text).origin
 
     with open_memory(hermes_home) as memory:
         through_conversation(memory, "web")
-    assert origin_of_next_note("Uses uv") == "web"
+    assert origin_of_next_note("Uses uv") == "assistant"
+    assert origin_of_next_note("The gate code is 4711") == "web"
     with open_memory(hermes_home) as memory:
         memory.curated.confirm([note.entry for note in memory.curated.read().waiting_notes()])
-    assert origin_of_next_note("Uses make") == "assistant"
+    assert origin_of_next_note("The code of the gate is 4711") == "assistant"

@@ -26,3 +26,18 @@ def test_a_problem_is_named_once_whatever_number_it_holds(
 
 def test_the_first_of_two_problems_stays_in_its_place() -> None:
     assert distinct(["a 1", "b", "a 2"]) == ["a 1", "b"]
+
+
+def test_a_tolerated_error_is_a_problem_until_the_next_success(hermes_home: HermesHome) -> None:
+    def fail() -> None:
+        raise OSError("the disk is full")
+
+    with open_memory(hermes_home) as memory:
+        with memory.problem_log.tolerate("the last turn", OSError):
+            fail()
+        assert "the disk is full" in memory.problems()
+        with memory.problem_log.tolerate("the last turn", OSError):
+            pass
+        assert "the disk is full" not in memory.problems()
+        with pytest.raises(OSError, match="full"), memory.problem_log.tolerate("the last turn", ValueError):
+            fail()

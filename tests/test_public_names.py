@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 
 import hermes_core
 import hermes_memory_agent as agent
-from hermes_core import errors
+from hermes_core import HermesHome, Memory, errors, open_memory
 from tests.table import table
 
 SOURCE = ast.parse(Path(hermes_core.__file__).read_text(encoding="utf-8"))
@@ -41,6 +43,23 @@ def test_the_three_lists_of_public_names_agree() -> None:
     block = next(node for node in SOURCE.body if isinstance(node, ast.If))
     typed = [alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     assert sorted(typed) == hermes_core.__all__ == sorted(hermes_core._HOMES)
+
+
+def test_each_name_is_for_hosts_or_for_authors_or_said_to_be_for_both() -> None:
+    hosts, authors, both = set(hermes_core.HOSTS), set(hermes_core.AUTHORS), set(hermes_core._BOTH)
+    assert hosts | authors | both == set(hermes_core.__all__)
+    assert len(hosts) + len(authors) + len(both) == len(hermes_core.__all__)
+
+
+def test_a_memory_has_at_most_25_names_and_its_docstring_has_its_attributes(
+    hermes_home: HermesHome,
+) -> None:
+    with open_memory(hermes_home) as memory:
+        names = {name for name in dir(memory) if not name.startswith("_")}
+        attributes = {name for name in vars(memory) if not name.startswith("_")}
+    assert len(names) <= 25
+    described = str(inspect.getdoc(Memory)).partition("Attributes:")[2]
+    assert attributes == set(re.findall(r"^ {4}(\w+): ", described, re.MULTILINE))
 
 
 def test_the_agent_exports_its_names_and_loads_each_of_them() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, open_memory
-from hermes_core.actions.note_files import export_note_files
 from hermes_core.config import set_value
 from hermes_core.contract.values import Origin
 from hermes_core.curated.waiting import reject_note, waiting_notes
 from hermes_core.memory import Memory
 from hermes_memory_agent import Agent, ModelSettings, OpenAIModel
+from hermes_memory_archive.note_files import export_note_files
 from hermes_memory_testing.model_server import ModelServer, Reply
 from tests.outbox_of import set_origins
 
@@ -211,5 +211,5 @@ def test_a_skill_of_low_origin_leaves_the_prompt_with_the_trust(home: HermesHome
 
 def agent_on(memory: Memory, server: ModelServer, **given: Any) -> Agent:
     model = OpenAIModel(ModelSettings(server.base_url, "scripted", retries=0, pause=0.001))
-    memory.at_close.callback(model.close)
+    memory.internals.at_close.callback(model.close)
     return Agent(memory, model, **given)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hermes_core import HermesHome, Memory, MemoryProvider, Turn, open_memory
-from hermes_core.importers.formats import stream_file
-from hermes_core.importers.run import import_sessions
+from hermes_memory_importers.formats import stream_file
+from hermes_memory_importers.run import import_sessions
 
 ASKED, ANSWERED = 1_772_323_200.0, 1_772_323_290.5  # 1 March 2026, and 90 seconds later
 

@@ -203,7 +203,7 @@ def test_an_export_of_a_person_holds_nobody_elses_words(gateways: Gateways, at: 
 @both
 def test_the_page_of_a_person_shows_nobody_elses_words(gateways: Gateways, at: int) -> None:
     number, other = SAMPLE[at], SAMPLE[at] + 1
-    site = Site(gateways[at], user=owner(number), csrf="token", read_only=True)
+    site = Site(gateways[at], user=owner(number), read_only=True)
     shown = ""
     for path, view in PAGES.items():
         for query in (

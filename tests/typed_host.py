@@ -48,7 +48,7 @@ def host(home: Path) -> None:
         session = memory.start_session(platform="my-app", user_id="42")
         print(one_turn(memory, session, [{"role": "user", "content": "hi"}], "Where is the key?"))
         print([result.text for result in memory.recall("key", session=session).results])
-        print([(entry.name, entry.state, entry.reason) for entry in memory.providers()])
+        print([(entry.name, entry.state, entry.reason) for entry in memory.internals.selection.entries()])
         print([hit.text for hit in memory.sessions.past.search("key", user=session.owner or None)])
         memory.end_session(session, "reset")
 

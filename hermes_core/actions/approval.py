@@ -37,10 +37,11 @@ class Approval:
     def __init__(self, memory: Memory, store: Notes, session: Session) -> None:
         self.store = store
         database = memory.sessions.database
-        self.parts = {name: part.items(database, session.owner) for name, part in memory.parts.stores.items()}
+        parts = memory.internals.parts
+        self.parts = {name: part.items(database, session.owner) for name, part in parts.stores.items()}
         self.accepted_origins: list[str] = []
         self._memory, self._session = memory, session
-        self._nouns = {part.noun: name for name, part in memory.parts.known.items()}
+        self._nouns = {part.noun: name for name, part in parts.known.items()}
 
     def waiting(self, limit: int | None = None) -> list[WaitingItem]:
         """Return the notes and items that wait, without those of an origin that this approval accepts always.
@@ -68,17 +69,24 @@ class Approval:
 
     def accept(self, item: WaitingItem) -> str:
         """Confirm the text of a note or item as it was shown. Return a sentence about it."""
-        flag = ""
-        if isinstance(item, PartItem):
-            self.parts[self.name_of(item)].confirm(item)
-        else:
-            accept_notes(self.store, [item])
-            if item.flag:
+        return self.accept_all([item])[0]
+
+    def accept_all(self, items: Sequence[WaitingItem]) -> list[str]:
+        """Confirm the texts of notes and items as they were shown, the notes at once. Return a sentence about each."""
+        if notes := [item for item in items if isinstance(item, WaitingNote)]:
+            accept_notes(self.store, notes)
+        sentences = []
+        for item in items:
+            flag = ""
+            if isinstance(item, PartItem):
+                self.parts[self.name_of(item)].confirm(item)
+            elif item.flag:
                 flag = (
                     f"; it stays data, because of the safety scan: {item.flag}; "
                     f"hermes-memory memory allow {entry_handle(item.entry)} overrules it"
                 )
-        return f"accepted {item.handle}{flag}"
+            sentences.append(f"accepted {item.handle}{flag}")
+        return sentences
 
     def reject(self, item: WaitingItem) -> str:
         """Remove a note or item. Return a sentence about it.

@@ -19,7 +19,7 @@ def named_session(db: SessionStore, text: str) -> StoredSession:
     Raises:
         SessionError: There is none, or there are several.
     """
-    session = db.find_session(text)
+    session = db.find_session(text, everybody=True)
     if session is None:
         raise SessionError(
             f"there is no session {text!r}",

@@ -44,7 +44,7 @@ _PLAIN_RUN = re.compile(r"[^\x00-\x1f\"'\\<>&\x7f]+")
 Found = tuple[Counter[str], str]
 """Number of times that each text is in a place, and the reason why the place could not be searched; "" if it was."""
 
-OTHERS = "messages and notes of others"
+OTHERS = "what others wrote"
 
 _WORD = re.compile(r"[a-z0-9]{3,}|[^\W\x00-\x7f]")
 
@@ -92,12 +92,10 @@ class Fragments:
 
 def texts_of(memory: Memory, user: str) -> list[str]:
     """Return the words of a user in all their sessions, and the entries of their notes."""
-    statements = (
-        'SELECT m.content FROM messages m JOIN sessions s ON s.key = m.session_key WHERE s."user" = ? AND m.role = ?',
-        "SELECT e.text FROM note_entries e JOIN notes n ON n.file = e.file WHERE n.owner = ? AND ? <> ''",
-    )
-    database = memory.sessions.database
-    return [row[0] for sql in statements for row in database.execute(sql, (user, "user"))]
+    sql = """SELECT m.content FROM messages m JOIN sessions s ON s.key = m.session_key
+            WHERE s."user" = :user AND m.role = 'user'
+        UNION ALL SELECT e.text FROM note_entries e JOIN notes n ON n.file = e.file WHERE n.owner = :user"""
+    return [row[0] for row in memory.sessions.database.execute(sql, {"user": user})]
 
 
 def look(memory: Memory, fragments: Fragments, speaker: Session, *, ask: bool = True) -> tuple[Leftover, ...]:
@@ -205,16 +203,10 @@ def _tables(memory: Memory, fragments: Fragments) -> dict[str, Found]:
 
 def _held_by_others(memory: Memory, texts: Iterable[str]) -> set[str]:
     """Return the texts that stand in messages and notes after the deletion, which are those of other people."""
-    queries = (
-        "SELECT 1 FROM messages WHERE content LIKE :text ESCAPE '!' LIMIT 1",
-        "SELECT 1 FROM note_entries WHERE text LIKE :text ESCAPE '!' LIMIT 1",
-    )
-    database = memory.sessions.database
-    return {
-        text
-        for text in texts
-        if any(database.execute(sql, {"text": _pattern(text)}).fetchone() is not None for sql in queries)
-    }
+    sql = """SELECT 1 FROM messages WHERE content LIKE :text ESCAPE '!'
+        UNION ALL SELECT 1 FROM note_entries WHERE text LIKE :text ESCAPE '!' LIMIT 1"""
+    execute = memory.sessions.database.execute
+    return {text for text in texts if execute(sql, {"text": _pattern(text)}).fetchone() is not None}
 
 
 def _pattern(text: str) -> str:

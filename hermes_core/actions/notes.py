@@ -12,9 +12,10 @@ from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Sess
 from hermes_core.curated.document import entry_handle
 from hermes_core.curated.history import NoteVersion
 from hermes_core.curated.stored import StoredNotes
-from hermes_core.errors import SessionError
+from hermes_core.errors import CuratedMemoryError, SessionError
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import as_origin
+from hermes_core.storage.verdicts import Verdict, Verdicts
 
 # Wait for the provider to take a change; after that the change is left in the outbox.
 DELIVERY_TIMEOUT_S = 3.0
@@ -40,7 +41,7 @@ def session_of_user(memory: Memory, user: str) -> Session:
         raise SessionError(
             "all users share the notes and skills", "set memory.per_user to true in config.yaml"
         )
-    return memory.complete(dataclasses.replace(memory.local_session, **fields))  # type: ignore[arg-type]
+    return memory.session(dataclasses.replace(memory.local_session, **fields))  # type: ignore[arg-type]
 
 
 def deliver(memory: Memory, session: Session) -> str:
@@ -51,7 +52,7 @@ def deliver(memory: Memory, session: Session) -> str:
     memory.manager.initialize_all(session, wait=START_TIMEOUT_S)
     if memory.flush(DELIVERY_TIMEOUT_S) or memory.problems():
         return ""
-    return f"{memory.selected!r} has not taken it within {DELIVERY_TIMEOUT_S:g} s; it waits in the outbox and is sent later"
+    return f"{memory.internals.selection.name!r} has not taken it within {DELIVERY_TIMEOUT_S:g} s; it waits in the outbox and is sent later"
 
 
 class ShownNote(Struct, frozen=True):
@@ -144,6 +145,27 @@ def pin_note(memory: Memory, session: Session, target: str, old_text: str, *, on
     return NoteResult(result, "", memory.problems())
 
 
+def allow_note(memory: Memory, session: Session, text: str) -> Verdict:
+    """Let the exact text of a note stand although the safety scan flags it, and record that.
+
+    Args:
+        text: The text, or the handle of an entry that is withheld.
+
+    Raises:
+        CuratedMemoryError: The scan finds nothing in it.
+    """
+    verdicts = Verdicts(memory.home)
+    flagged = memory.curated.of(session).read().flagged()
+    entry = next((one.entry for one in flagged if one.handle == text), text)
+    if verdicts.scan(entry) is None:
+        raise CuratedMemoryError(
+            f"the scan finds nothing in {entry_handle(entry)}, so it needs no permission"
+        )
+    verdict = verdicts.allow(entry)
+    memory.curated.changes.record("allow", verdict.hash, what=verdict.kind)
+    return verdict
+
+
 def set_field(memory: Memory, session: Session, name: str, value: str | None) -> NoteResult:
     """Set a typed field of the profile as the person, or delete it with None, and let the provider take the change."""
     memory.manager.initialize_all(session)
@@ -169,8 +191,13 @@ def source_of_change(change: NoteVersion) -> str:
     """Return who or what the new entries of a change come from; "" for a removal."""
     if change.action == "edit":
         return ORIGIN_NAMES["person"]
-    origins = [write.metadata.get("origin") for write in change.writes if write.content]
-    return ", ".join(dict.fromkeys(ORIGIN_NAMES[as_origin(origin)] for origin in origins if origin))
+    sources = {
+        ORIGIN_NAMES[as_origin(origin)] + (f", as {judge} judged" if judge else "")
+        for write in change.writes
+        if write.content and (origin := write.metadata.get("origin"))
+        for judge in [write.metadata.get("judge", "")]
+    }
+    return ", ".join(sorted(sources))
 
 
 def refusal_text(result: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ def forget_person(
     fragments, speaker = Fragments(texts_of(memory, user)), speaker_of(memory, user)
     memory.manager.initialize_all(memory.local_session, min(timeout, START_TIMEOUT_S) or None)
     report = forget_user(memory, user)
-    if timeout and memory.selected:
+    if timeout and memory.internals.selection.name:
         memory.flush(until - time.monotonic())
         report = structs.replace(
             report, providers=provider_erasures(memory, user), waiting=memory.manager.outbox.depth
@@ -60,7 +60,7 @@ def report_sentences(report: ForgetReport) -> list[str]:
     """Return what a deletion did, and what this program can't delete."""
     counts = report_counts(report)
     sentences = [
-        f"{counts} are deleted" if report.erased else f"{report.user} is not erased; removed so far: {counts}"
+        f"deleted: {counts}" if report.erased else f"{report.user} is not erased; removed so far: {counts}"
     ]
     for one in report.providers:
         if one.state == "unable":

@@ -1,8 +1,7 @@
-"""Reports on turns: the recall and notes of one turn, and the tokens of a day."""
+"""Report on a turn: its recall and notes."""
 
 from __future__ import annotations
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from hermes_core.contract.values import Session
@@ -17,19 +16,6 @@ from hermes_core.sessions.turn_records import (
 )
 
 GONE = "(removed since)"
-
-
-class DailyCosts(Struct, frozen=True):
-    """The tokens of one day; see `hermes_core.sessions.daily_usage.DailyUsage`."""
-
-    day: str
-    turns: int
-    recall_tokens: int
-    prompt_tokens: int
-    input_tokens: int
-    cache_read_tokens: int
-    output_tokens: int
-    cache_share: float | None
 
 
 def explained_turn(memory: Memory, session: Session, turn_id: str) -> StoredTurnRecord:

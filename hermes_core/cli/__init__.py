@@ -49,11 +49,10 @@ COMMANDS = {
         "identity:identity",
         "Name yourself on other platforms, so that your memory is the same there.",
     ),
-    "import": ("importing:import_command", "Bring conversations or an export from a file into memory."),
     "install-alias": ("shell:install_alias", "Add the short command `hermes` for this program."),
     "keys": ("keys:keys", "Keep keys and passwords in .env. No command prints a value."),
     "logs": ("doctor:logs", "Show what happened."),
-    "memory": ("memory:memory", "Show, change and undo curated memory; choose the provider."),
+    "memory": ("memory:memory", "Show, change and undo notes; choose the provider."),
     "outbox": ("outbox:outbox", "List, retry and delete writes that a provider has not taken yet."),
     "providers": (
         "providers:providers",
@@ -132,11 +131,27 @@ class Misuse(click.UsageError):
         click.secho(f"error: {hanging(text)}", fg="red", err=True, file=file, color=color)
 
 
+class _Text(click.types.StringParamType):
+    """Type of an option or argument that is text: bytes of another encoding are wrong usage."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the text, or fail. A locale of ASCII passes UTF-8 on as bytes."""
+        text = super().convert(value, param, ctx)
+        try:
+            return text.encode("utf-8", "surrogateescape").decode("utf-8")
+        except UnicodeError:
+            self.fail("it is no UTF-8 text; type it again, and choose UTF-8 in the terminal", param, ctx)
+
+
+_TEXT = _Text()
+
+
 class Group(click.Group):
     """Commands below one word, each by the rule of this command line. Its help shows the whole first sentence of each.
 
     The rule holds for commands of extensions and providers as well: each has `--json` unless it says why not, a wrong
-    option or word is one line that names a near one, and what a command asks, `--yes` of `kit.cli` answers.
+    option or word is one line that names a near one, what is no text is refused, and what a command asks, `--yes` of
+    `kit.cli` answers.
 
     Args:
         lazy: Commands as "module:attribute", imported when they are used: a command that prints a status does not wait
@@ -174,7 +189,7 @@ class Group(click.Group):
             return _by_rule(command)
         if ctx.resilient_parsing:
             return None
-        if remedy := _missing_package(self.prefix + name):
+        if remedy := _missing_package(ctx, self.prefix + name):
             raise Failure(remedy)
         missing = (word for word, _ in _missing_commands(ctx, self.prefix))
         raise self.unknown(ctx, cmd_name, [*self.list_commands(ctx), *missing])
@@ -266,7 +281,7 @@ class Program(Group):
                 f"choose it first: hermes-memory memory use {word}",
                 ctx,
             )
-        return super().unknown(ctx, word, known)
+        return super().unknown(ctx, word, [*known, *BUNDLED])
 
     def summaries(self, ctx: click.Context) -> dict[str, str]:
         """Return the commands that help shows from the tables, so that help imports no command."""
@@ -396,6 +411,9 @@ def _by_rule(command: click.Command) -> click.Command:
         names += ("invoke_without_command", "no_args_is_help", "subcommand_metavar", "chain")
         options = {name: getattr(command, name) for name in names}
         command = Group(command.name, commands=command.commands, **options)
+    for parameter in command.params:
+        if parameter.type is click.STRING:
+            parameter.type = _TEXT
     runs = not isinstance(command, click.Group) or command.invoke_without_command
     has_json = any("--json" in parameter.opts for parameter in command.params)
     # Its words are for another program, which may have a --json of its own.
@@ -407,16 +425,14 @@ def _by_rule(command: click.Command) -> click.Command:
     return command
 
 
-def _missing_package(command: str) -> str:
+def _missing_package(ctx: click.Context, command: str) -> str:
     """Return what to do if a package of ours that is not installed or not allowed has the command, else ""."""
-    from hermes_core.loader.extensions import Extensions, inactive_reason
+    from hermes_core.loader.extensions import inactive_reason
     from hermes_core.packages import KNOWN_EXTENSIONS
 
     for name, known in KNOWN_EXTENSIONS.items():
         if command in known.commands:
-            ctx = click.get_current_context(silent=True)
-            loaded = extensions_of(ctx) if ctx is not None else Extensions()
-            return f"{command!r} is {inactive_reason(loaded, name)}"
+            return f"{command!r} is {inactive_reason(extensions_of(ctx), name)}"
     return ""
 
 
@@ -504,7 +520,10 @@ def _errors_of_the_system() -> Iterator[None]:
         if exc.errno == errno.EPIPE:
             raise
         where = f"{exc.filename}: " if exc.filename else "standard output, or a file: "
-        raise Failure(f"{where}{exc.strerror or exc}; check the disk and the modes there") from exc
+        from hermes_core.storage.files import remedy_for
+
+        remedy = remedy_for(exc, "check the disk and the modes there")
+        raise Failure(f"{where}{exc.strerror or exc}; {remedy}") from exc
 
 
 @contextlib.contextmanager

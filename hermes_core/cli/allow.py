@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from hermes_core.actions.notes import session_of_user
+from hermes_core.actions.notes import allow_note, session_of_user
 from hermes_core.cli import Failure, extensions_of, home_of
 from hermes_core.cli.options import user_option
 from hermes_core.cli.output import moment, print_result, print_table
 from hermes_core.config import Config, load_config
-from hermes_core.curated.document import entry_handle
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.loader.parts import HomeParts
@@ -111,20 +110,12 @@ def allow(
     elif file is not None:
         verdict = _allow_file(verdicts, file)
     else:
-        verdict = _allow_note(verdicts, home, text or "", user)
-    _record(home, "allow", verdict)
+        with open_memory(home, provider="") as opened:
+            verdict = allow_note(opened, session_of_user(opened, user), text or "")
+    if text is None:
+        _record(home, "allow", verdict)
     undo = f"hermes-memory memory allow --remove {verdict.id} takes it back"
     _print([verdict], lambda: click.echo(f"allowed: {verdict.kind} {printable(verdict.subject)}; {undo}"))
-
-
-def _allow_note(verdicts: Verdicts, home: HermesHome, text: str, user: str) -> Verdict:
-    """Allow an entry that is withheld, by its short name, or a text that the scan flags."""
-    with open_memory(home, provider="") as opened:
-        flagged = opened.curated.of(session_of_user(opened, user)).read().flagged()
-    entry = next((one.entry for one in flagged if one.handle == text), text)
-    if verdicts.scan(entry) is None:
-        raise Failure(f"the scan finds nothing in {entry_handle(entry)}, so it needs no permission")
-    return verdicts.allow(entry)
 
 
 def _allow_item(
@@ -133,8 +124,8 @@ def _allow_item(
     """Allow the text of an item of a part, such as a skill."""
     known = parts.known[part]
     with open_memory(home, provider="") as opened:
-        if (store := opened.parts.stores.get(part)) is None:
-            raise Failure(f"{opened.parts.fact(known)}; {opened.parts.remedy(known)}")
+        if (store := opened.internals.parts.stores.get(part)) is None:
+            raise Failure(f"{opened.internals.parts.fact(known)}; {opened.internals.parts.remedy(known)}")
         owner = session_of_user(opened, user).owner if user else ""
         items = store.items(opened.sessions.database, owner)
         return verdicts.allow(items.text(name), known.noun, name)

@@ -71,7 +71,7 @@ def list_secrets(ctx: click.Context) -> None:
     rows = [StoredKey(name, credentials.source(name)) for name in credentials.names()]
     shown = [(row.name, "the environment" if row.source == "environment" else ".env") for row in rows]
     path, columns = str(credentials.path), ("name", "read from")
-    print_result(rows, lambda: print_table(path, columns, shown, f"no key is in {path}"))
+    print_result(rows, lambda: print_table(path, columns, shown, f"No key is in {path}."))
     finish(ctx, [f"line {line} of {credentials.path} sets nothing" for line in credentials.unread_lines()])
 
 

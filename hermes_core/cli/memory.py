@@ -5,7 +5,6 @@ Modules that only some commands need are imported in those commands, so that `me
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,8 @@ from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.kit.cli import confirm, limit_option, yes_option
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import as_origin
-from hermes_core.safety.terminal import counted, printable
+from hermes_core.safety.terminal import counted, hanging, printable
+from hermes_core.shell_words import shell_word
 
 if TYPE_CHECKING:
     from hermes_core.health.status import ProviderStatus, Status, StoreStatus
@@ -56,14 +56,12 @@ if TYPE_CHECKING:
     cls=Group,
     lazy={
         "allow": "hermes_core.cli.allow:allow",
-        "edit": "hermes_core.cli.note_files:edit_notes",
-        "export": "hermes_core.cli.note_files:export_files",
-        "import": "hermes_core.cli.note_files:import_files",
+        "edit": "hermes_core.cli.note_editor:edit_notes",
         "setup": "hermes_core.cli.setup:setup",
     },
 )
 def memory() -> None:
-    """Show, change and undo curated memory; choose the provider."""
+    """Show, change and undo notes; choose the provider."""
 
 
 @memory.command("show")
@@ -84,15 +82,15 @@ def show_notes(opened: Memory, session: Session, with_origin: bool) -> None:
         print_result(notes, lambda: _print_origins(notes))
     else:
         text = curated.snapshot().render()
-        nothing = "Nothing is remembered yet." if stores else "Curated memory is switched off in config.yaml."
+        nothing = "There are no notes yet." if stores else "The notes are switched off in config.yaml."
         if withheld:
-            nothing = "Nothing of what is remembered is shown to the model."
+            nothing = "No note is shown to the model."
         elif waiting:
-            nothing = "Nothing of what is remembered is in the system prompt."
+            nothing = "No note is in the system prompt."
         print_result(stores, lambda: click.echo(printable(text) or nothing) if text or not broken else None)
     warn(one.problem for one in withheld)
     if waiting and not with_origin:
-        option = f" --user {shlex.quote(session.owner)}" if session.owner else ""
+        option = f" --user {shell_word(session.owner)}" if session.owner else ""
         state = f"{'is' if len(waiting) == 1 else 'are'} in no system prompt"
         warn([f"{waiting_sentence(waiting)} and {state}: hermes-memory review{option}"])
     finish(click.get_current_context(), [str(conflict) for conflict in broken.values()])
@@ -109,7 +107,7 @@ def _print_origins(notes: Mapping[MemoryTarget, Sequence[ShownNote]]) -> None:
             state = ", ".join(filter(None, states))
             rows.append((target, source, moment(note.at), note.session, note.entry, state))
     columns = ("file", "from", "when", "session", "entry", "state")
-    print_table("", columns, rows, "Nothing is remembered yet.")
+    print_table("", columns, rows, "There are no notes yet.")
 
 
 @memory.command("add")
@@ -166,7 +164,7 @@ def set_profile_field(opened: Memory, session: Session, name: str, value: str | 
 @limit_option(20, 10_000)
 @with_memory(user=True, reads=True)
 def history_notes(opened: Memory, session: Session, limit: int) -> None:
-    """List changes of curated memory, the latest first."""
+    """List changes of the notes, the latest first."""
     changes = opened.curated.of(session).history(limit=limit)
     rows = [(c.id, moment(c.at), c.target, c.action, _summary(c), source_of_change(c)) for c in changes]
     columns = ("change", "when", "target", "action", "what", "from")
@@ -234,7 +232,7 @@ def use(ctx: click.Context, name: str) -> None:
 @memory.command()
 @click.pass_context
 def off(ctx: click.Context) -> None:
-    """Go back to built-in memory only; the provider's data stays."""
+    """Switch the provider off, so that notes and past sessions remain; the provider's data stays."""
     set_value(home_of(ctx), "memory.provider", "")
     print_done("memory provider: built-in only", providers=[])
 
@@ -244,12 +242,12 @@ def off(ctx: click.Context) -> None:
 @yes_option
 @with_memory(provider=None)
 def reset(opened: Memory, target: str) -> None:
-    """Remove every entry of curated memory; hermes-memory memory undo brings them back."""
+    """Remove every entry of the notes; hermes-memory memory undo brings them back."""
     enabled, session = opened.curated.enabled_targets, opened.local_session
     targets = [one for one in opened.curated.files.targets if target in (one, "all") and one in enabled]
     counts = {name: len(opened.curated.entries(name)) for name in targets}
     if not any(counts.values()):
-        print_done("nothing to reset", removed=counts)
+        print_done("Nothing to reset.", removed=counts)
         return
     confirm(f"Remove all entries ({' and '.join(f'{n} in {name}' for name, n in counts.items() if n)})?")
     opened.manager.initialize_all(session)
@@ -267,7 +265,7 @@ def reset(opened: Memory, target: str) -> None:
 @yes_option
 @with_memory(user=True)
 def prune_notes(opened: Memory, session: Session) -> None:
-    """Forget the history of curated memory and its copies, so that what was removed is nowhere in it.
+    """Forget the history of the notes and its copies, so that what was removed is nowhere in it.
 
     For a secret that was removed: until then undo could bring it back. The entries of now stay. Where it was said, in
     a past conversation, `hermes-memory sessions delete` deletes that; what a provider took is in the provider's hands.
@@ -298,7 +296,7 @@ def _status_rows(report: Status) -> Iterator[tuple[object, ...]]:
 
     yield "home", report.home, f"profile {report.profile}"
     for target, store in report.builtin.items():
-        yield f"built-in {target}", _store_state(store), "; ".join((*_fullness(store), *store.flagged))
+        yield f"{target.upper()}.md", _store_state(store), "; ".join((*_fullness(store), *store.flagged))
     waiting = report.waiting
     if waiting.count or waiting.of_users:
         review = "hermes-memory review confirms or rejects them" if waiting.count else ""
@@ -366,5 +364,7 @@ def _say(done: NoteResult) -> None:
     if not (done.ok or wants_json()):
         raise Failure(done.text)
     print_result(done.result, lambda: click.echo(printable(done.text)))
+    if not done.ok:  # beside the JSON, for who reads the exit code
+        click.secho(f"error: {hanging(done.text)}", fg="red", err=True)
     warn(filter(None, [done.result.get("caution"), done.late]))
     finish(click.get_current_context(), done.problems, failed=not done.ok)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import unicodedata
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core.cli import DEGRADED, Failure
+from hermes_core.errors import ConfigError
 from hermes_core.kit import cli as kit
-from hermes_core.safety.terminal import hanging, printable
+from hermes_core.safety.terminal import counted, hanging, printable
 from hermes_core.sessions.records import local_time
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+
+    from hermes_core.memory import Memory
 
 _MIN_TABLE_WIDTH = 60
 """Columns of a terminal below which the cells of a table would be a few letters wide."""
@@ -31,6 +35,10 @@ _MAX_WORD = 20
 
 # Used with what is here by each command.
 json_option, print_document, wants_json = kit.json_option, kit.print_json, kit.wants_json
+
+
+NOTHING_STORED = "Nothing is stored yet."
+"""Sentence of commands on a home whose store was not made yet."""
 
 
 def print_result(value: Any, show: Callable[[], object]) -> None:
@@ -75,6 +83,17 @@ def warn(problems: Iterable[str]) -> None:
     """Print what is configured and does not work on standard error."""
     for problem in problems:
         click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
+
+
+def note_unread(count: int) -> None:
+    """Print on standard error how to make the vectors of messages that search by meaning does not know yet."""
+    if count:
+        read_now = "`hermes-memory sessions rebuild` reads them now"
+        click.secho(
+            f"Search by meaning does not know {counted(count, 'message')} yet; {read_now}.",
+            dim=True,
+            err=True,
+        )
 
 
 def finish(ctx: click.Context, problems: Sequence[str], *, failed: bool = False) -> None:
@@ -225,3 +244,13 @@ def progress_bar(what: str, unit: str) -> Progress:
         console=Console(file=sys.stderr),
         transient=True,
     )
+
+
+def build_with_progress(memory: Memory) -> None:
+    """Compute the vectors for search by meaning now instead of in the background. A fault is among the problems."""
+    meaning = memory.sessions.past.vectors
+    if meaning is None or not (missing := meaning.missing()):
+        return
+    with progress_bar("reading for meaning", "messages") as bar, contextlib.suppress(ConfigError):
+        task = bar.add_task("", total=missing)
+        meaning.build(lambda done: bar.update(task, completed=done))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import re
 import shutil
 import subprocess
@@ -26,6 +25,7 @@ from hermes_core.kit.cli import confirm, yes_option
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import BUNDLED, ProviderEntry, discover, select
 from hermes_core.loader.entry_points import normalise
+from hermes_core.packages import direct_url
 from hermes_core.safety.redact import looks_like_key
 from hermes_core.safety.terminal import printable
 from hermes_core.setup.installer import NO_INSTALLER_REMEDY, is_own, pipx_environment
@@ -175,20 +175,9 @@ def _brought(
         and (
             (entry.name, entry.distribution, entry.version) not in known
             or normalise(entry.distribution) in named
-            or _installed_from(entry.distribution) in places
+            or direct_url(entry.distribution).get("url", "") in places
         )
     ]
-
-
-def _installed_from(distribution: str) -> str:
-    """Return the URL of the folder or file that a distribution was installed from, "" if it came from an index."""
-    if not distribution:
-        return ""
-    try:
-        text = importlib_metadata.distribution(distribution).read_text("direct_url.json")
-    except importlib_metadata.PackageNotFoundError:
-        return ""
-    return str(json.loads(text).get("url", "")) if text else ""
 
 
 def _package_of(home: HermesHome, name: str) -> str:

@@ -10,10 +10,10 @@ from hermes_core.cli import Failure, Group
 from hermes_core.cli.options import home_to_read
 from hermes_core.cli.output import finish, print_result, print_table
 from hermes_core.home import FOLDER_PREFIX, HermesHome
-from hermes_core.kit.cli import without_json
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.loader.discover import ProviderEntry
-from hermes_core.loader.load import LoadedProvider, load_provider
+from hermes_core.loader.foreign import ForeignHost
+from hermes_core.loader.load import load_provider
 from hermes_core.manager.providers import register_commands
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import printable
@@ -42,7 +42,7 @@ def providers(ctx: click.Context, show_all: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     with home_to_read(ctx) as home, open_memory(home) as memory:
-        entries, problems = memory.providers(), memory.problems()
+        entries, problems = memory.internals.selection.entries(), memory.problems()
     shown = [entry for entry in entries if show_all or entry.state not in _HIDDEN]
     print_result(shown, lambda: _print_entries(shown))
     finish(ctx, problems)
@@ -66,28 +66,10 @@ def provider_commands(home: HermesHome, name: str) -> click.Command:
     loaded = load_provider(name, home)
     name = name.removeprefix(FOLDER_PREFIX)
     if loaded.entry.kind == "hermes_agent":
-        return _forwarding_command(loaded, name)
+        command: click.Command = ForeignHost(home).require(name).commands(loaded.factory, name)
+        return command
     group = Group(name, help=f"Commands of the memory provider {name!r}.")
     result = register_commands(loaded.factory, name, group)
     if result.status in ("failed", "late"):
         raise Failure(f"provider {name!r} has no commands: {result.error}")
     return group
-
-
-def _forwarding_command(loaded: LoadedProvider, name: str) -> click.Command:
-    """Return a command that forwards its arguments to the argparse parsers of a provider for Hermes Agent."""
-
-    @without_json("its words are the provider's")
-    def run(words: tuple[str, ...]) -> None:
-        run_command = getattr(loaded.factory(), "run_command", None)
-        if run_command is None:  # it subclasses our base class, and is registered for Hermes Agent alone
-            raise Failure(f"provider {name!r} has no commands; its tools and settings are all it offers")
-        click.get_current_context().exit(run_command(name, words))
-
-    return click.Command(
-        name,
-        callback=run,
-        params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)],
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-        add_help_option=False,
-    )

@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from hermes_core.cli.options import limit_results_option, time_options, with_memory
-from hermes_core.cli.output import finish, print_result, print_styled
+from hermes_core.cli.output import finish, note_unread, print_result, print_styled
 from hermes_core.errors import ImportFailed
 from hermes_core.health.provider import start_providers
-from hermes_core.importers.stream import ends_within_value, torn_line
 from hermes_core.kit.cli import print_json_lines, reserve_output
 from hermes_core.kit.text import clip
 from hermes_core.memory import Memory
+from hermes_core.safety.json_size import ends_within_value, torn_line
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.turn_recall import ExplainedHit, ExplainedReport, RecallHit, RecallReport
 
@@ -27,7 +27,7 @@ MAX_RESULTS = 1000
 MAX_TEXT_CHARS = 2000
 """Characters of one result on the screen; --json has them all."""
 
-HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "past sessions"}
+HEADINGS = {"memory": "notes", "provider": "provider", "sessions": "past sessions"}
 
 
 @click.command()
@@ -67,7 +67,7 @@ def recall(
 ) -> None:
     """Show what a turn with the message QUERY would get, by source.
 
-    Sources are curated memory (always in the prompt), the active provider, and past sessions, of which a turn gets those
+    Sources are the notes (always in the prompt), the active provider, and past sessions, of which a turn gets those
     that seem to answer it, unless recall.sessions is on_request.
     """
     if batch == (query is not None):
@@ -75,14 +75,16 @@ def recall(
     # A turn does without a provider that starts slowly. This command waits, because the provider's answer is its purpose.
     start_providers(memory.manager, memory.local_session)
     ctx = click.get_current_context()
-    ask = partial(memory.recall, after=after, before=before, why=why, absent=absent)
+    ask = partial(memory.recall, everybody=True, after=after, before=before, why=why, absent=absent)
     if batch:
         faults, torn = list[str](), list[str]()
         print_json_lines(_answers(ask, limit, faults, torn))
+        note_unread(memory.sessions.past.unread())
         finish(ctx, [*torn, *memory.problems()], failed=bool(faults))
         return
     report = ask(query or "", limit=limit)
     print_result(report, lambda: _show(report))
+    note_unread(report.unread)
     finish(ctx, report.problems)
 
 
@@ -142,7 +144,8 @@ def _show(report: RecallReport) -> None:
                     use = "given" if result.injected else "on request"
                     print_styled((f"      {use}; {number}{printable(result.why.text)}", "dim"))
     if not report.results:
-        click.echo("Nothing is remembered for this message.")
+        unproven = "Nothing was found for this message, but not everything could be searched."
+        click.echo(unproven if report.problems else "Nothing is remembered for this message.")
     if isinstance(report, ExplainedReport):
         _show_reasons(report)
     print_styled((f"{counted(report.tokens, 'token')} given, {report.elapsed_ms:.1f} ms", "dim"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -21,22 +21,24 @@ from hermes_core.curated.waiting import (
     waiting_sentence,
 )
 from hermes_core.memory import Memory
+from hermes_core.noted import drop_expired
 from hermes_core.safety.origin import LOW_ORIGINS
 from hermes_core.safety.terminal import escape_hidden, printable
 
 
 class ReviewReport(Struct):
-    """The result of a review: handles of what was accepted and rejected, and what still waits."""
+    """The result of a review: handles of what was accepted and rejected, what still waits, and sentences on what expired."""
 
     accepted: list[str] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
     waiting: list[WaitingNote] = field(default_factory=list)
     parts: dict[str, list[PartItem]] = field(default_factory=dict)
     accepted_origins: list[str] = field(default_factory=list)
+    expired: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON data: the fields, with a list for each part under its own name."""
-        names = ("accepted", "rejected", "waiting", "accepted_origins")
+        names = ("accepted", "rejected", "waiting", "accepted_origins", "expired")
         return {**{name: getattr(self, name) for name in names}, **self.parts}
 
 
@@ -70,7 +72,13 @@ def review(
     if accept_all and (accept or reject):
         raise click.UsageError("--accept-all leaves no note for --accept and --reject")
     acts = bool(accept or reject or accept_all or always)
-    step = ReviewDialog(opened, opened.curated.of(session), session, quiet=wants_json())
+    store = opened.curated.of(session)
+    step = ReviewDialog(opened, store, session, quiet=wants_json())
+    days = opened.config.memory.waiting_days
+    for sentence in drop_expired(store, store.read().waiting_notes(), session, days):
+        step.report.expired.append(sentence)
+        if not wants_json():
+            click.echo(printable(sentence))
     if always:
         step.always(always)
     if acts:
@@ -78,7 +86,7 @@ def review(
     elif not wants_json():
         step.ask() if is_interactive() else step.list()
     step.finish()
-    late = deliver(opened, session) if step.report.rejected else ""
+    late = deliver(opened, session) if step.report.rejected or step.report.expired else ""
     others = "" if session.owner else _others(opened)
     print_result(step.report.to_dict(), lambda: click.echo(printable(others), nl=bool(others)))
     finish(click.get_current_context(), [*filter(None, [late]), *opened.problems(session)])
@@ -118,22 +126,21 @@ class ReviewDialog:
         unwanted = [named_item(items, handle) for handle in reject]
         for item in chosen if not self._quiet else ():
             self.show(item)
-        for item in chosen:
-            self.accept(item)
-        for item in unwanted:
-            self.reject(item)
+        self.accept(chosen)
+        self.reject(unwanted)
 
-    def accept(self, item: WaitingItem) -> None:
-        """Confirm the text of a note or skill as it was shown."""
-        sentence = self._approval.accept(item)
-        self.report.accepted.append(item.handle)
-        self._say(sentence)
+    def accept(self, items: Sequence[WaitingItem]) -> None:
+        """Confirm the texts of notes and skills as they were shown."""
+        for sentence in self._approval.accept_all(items):
+            self._say(sentence)
+        self.report.accepted += [item.handle for item in items]
 
-    def reject(self, item: WaitingItem) -> None:
-        """Remove a note or skill."""
-        sentence = self._approval.reject(item)
-        self.report.rejected.append(item.handle)
-        self._say(sentence)
+    def reject(self, items: Sequence[WaitingItem]) -> None:
+        """Remove notes and skills."""
+        for item in items:
+            sentence = self._approval.reject(item)
+            self.report.rejected.append(item.handle)
+            self._say(sentence)
 
     def show(self, item: WaitingItem, number: str = "") -> None:
         """Print a note or skill with all that a person needs to judge it."""
@@ -153,38 +160,58 @@ class ReviewDialog:
             print_styled((f"  the safety scan: {printable(flag)}", "yellow"))
 
     def list(self) -> None:
-        """Print what waits, and how to act on it."""
+        """Print what waits by where it comes from, and how to act on it."""
         items = self.waiting()
-        for item in items:
-            self.show(item)
+        for group in groups_of(items):
+            self._show_group(group)
         if items:
             click.echo("\nConfirm with --accept HANDLE or --accept-all, remove with --reject HANDLE.")
         else:
             self._say_nothing_waits()
 
     def ask(self) -> None:
-        """Show each note and skill and ask what to do with it."""
+        """Show what waits by where it comes from, and ask what to do with each group or with each note and skill of it."""
         items = self.waiting()
         if not items:
             self._say_nothing_waits()
-        for place, item in enumerate(items, 1):
-            if item.origin in self.report.accepted_origins:
-                continue
-            self.show(item, f"{place} of {len(items)}  ")
-            answer = click.prompt(
-                f"[a]ccept, [r]eject, a[l]ways accept from {ORIGIN_NAMES[item.origin]}, [s]kip, [q]uit",
-                type=click.Choice(["a", "r", "l", "s", "q"]),
+        for group in groups_of(items):
+            if group[0].origin not in self.report.accepted_origins:
+                self._show_group(group)
+                if not self._ask_of(group):
+                    return
+
+    def _ask_of(self, group: Sequence[WaitingItem]) -> bool:
+        """Ask what to do with the notes and skills of a group. Return False if the person quits."""
+        source = ORIGIN_NAMES[group[0].origin]
+        for place, item in enumerate(group):
+            rest = group[place:]
+            many = f"; [A]ccept, [R]eject, [S]kip all {len(rest)}" if len(rest) > 1 else ""
+            if place:
+                self.show(item, f"{place + 1} of {len(group)}  ")
+            answer: str = click.prompt(
+                f"[a]ccept, [r]eject, [s]kip{f' the first of {len(rest)}' if many and not place else ''}{many}; "
+                f"a[l]ways accept from {source}, [q]uit",
+                type=click.Choice(["a", "r", "s", "l", "q", *("ARS" if many else "")]),
                 default="s",
                 show_choices=False,
             )
-            if answer == "q":
-                return
-            if answer == "l":
+            if answer in "aA":
+                self.accept(rest if answer == "A" else [item])
+            elif answer in "rR":
+                self.reject(rest if answer == "R" else [item])
+            elif answer == "l":
                 self.always(item.origin)
-            elif answer == "a":
-                self.accept(item)
-            elif answer == "r":
-                self.reject(item)
+            if answer in "ARSlq":
+                return answer != "q"
+        return True
+
+    def _show_group(self, group: Sequence[WaitingItem]) -> None:
+        if len(group) > 1:
+            first = group[0]
+            session = "" if isinstance(first, PartItem) or not first.session else f", session {first.session}"
+            click.echo(printable(f"\n{len(group)} from {ORIGIN_NAMES[first.origin]}{session}:"))
+        for place, item in enumerate(group, 1):
+            self.show(item, f"{place} of {len(group)}  ")
 
     def finish(self) -> None:
         """Put what still waits into the report."""
@@ -202,6 +229,15 @@ class ReviewDialog:
     def _say(self, text: str) -> None:
         if not self._quiet:
             click.echo(printable(text))
+
+
+def groups_of(items: Sequence[WaitingItem]) -> list[list[WaitingItem]]:
+    """Return notes and skills by where they come from: their origin, and for notes the session."""
+    groups: dict[tuple[str, str], list[WaitingItem]] = {}
+    for item in items:
+        session = "" if isinstance(item, PartItem) else item.session
+        groups.setdefault((item.origin, session), []).append(item)
+    return [*groups.values()]
 
 
 def _others(memory: Memory) -> str:

@@ -12,7 +12,13 @@ from typing import Any
 
 import click
 
-from hermes_core.actions.conversations import delete_sessions, deletion_message, named_session
+from hermes_core.actions.conversations import (
+    delete_sessions,
+    deletion_message,
+    mark_conversation,
+    named_session,
+    rename_conversation,
+)
 from hermes_core.cli import Group, extensions_of, home_of
 from hermes_core.cli.options import (
     dry_run_option,
@@ -22,8 +28,10 @@ from hermes_core.cli.options import (
     with_memory,
 )
 from hermes_core.cli.output import (
+    NOTHING_STORED,
     finish,
     moment,
+    note_unread,
     print_done,
     print_result,
     print_styled,
@@ -46,26 +54,19 @@ from hermes_core.sessions.lineage import stored_sources
 from hermes_core.sessions.records import (
     DELEGATED_SOURCES,
     PROGRAM_SOURCES,
+    Mark,
     SearchHit,
     StoredMessage,
     StoredSession,
 )
 from hermes_core.sessions.session_store import SessionStore
-from hermes_core.storage.sqlite import wal_of
+from hermes_core.storage.inventory import lost_store
+from hermes_core.storage.sqlite import repaired_copy, wal_of
 
 DAY_S = 86_400.0
 
 
-@click.group(
-    cls=Group,
-    lazy={
-        "archive": "hermes_core.cli.session_files:archive",
-        "export": "hermes_core.cli.session_files:export_sessions",
-        "import": "hermes_core.cli.session_files:import_sessions",
-        "pin": "hermes_core.cli.session_files:pin",
-        "rename": "hermes_core.cli.session_files:rename",
-    },
-)
+@click.group(cls=Group)
 def sessions() -> None:
     """List, search and show past sessions; keep the store well."""
 
@@ -85,7 +86,9 @@ def list_sessions(
     db = memory.sessions
     hidden = () if sources else PROGRAM_SOURCES
     excluded = (*hidden, *exclude_sources)
-    entries = db.list_sessions(limit=limit, source=sources, exclude_sources=excluded, archived=archived)
+    entries = db.list_sessions(
+        everybody=True, limit=limit, source=sources, exclude_sources=excluded, archived=archived
+    )
     programs = sorted(set(stored_sources(db.database)) & set(hidden) - {*DELEGATED_SOURCES, *exclude_sources})
     some = archived or sources or exclude_sources or programs
     empty = "No session matches." if some else "No session is stored yet."
@@ -121,8 +124,9 @@ def search_messages(
     db = memory.sessions
     since = db.past.read_moment(after) if after else None
     until = db.past.read_moment(before) if before else None
-    hits = db.past.search(query, since=since, until=until, source=sources, **filters)
+    hits = db.past.search(query, everybody=True, since=since, until=until, source=sources, **filters)
     print_result(hits, lambda: print_hits(db, hits))
+    note_unread(db.past.unread())
     finish(click.get_current_context(), list(map(redact, db.past.problems_of(hits))))
 
 
@@ -166,20 +170,59 @@ def _speaker(message: StoredMessage | SearchHit) -> str:
     )
 
 
+@sessions.command()
+@click.argument("session_id")
+@click.argument("title")
+@with_memory()
+def rename(memory: Memory, session_id: str, title: str) -> None:
+    """Give the conversation SESSION_ID the title TITLE; an empty one removes it."""
+    session = named_session(memory.sessions, session_id)
+    stored = rename_conversation(memory.sessions, session.id, title)
+    print_done(f"title: {stored}" if stored else "the title was removed", session=session.id, title=stored)
+
+
+@sessions.command()
+@click.argument("session_id")
+@click.option("--off", is_flag=True, help="Bring it back into the lists.")
+@with_memory()
+def archive(memory: Memory, session_id: str, off: bool) -> None:
+    """Take the conversation SESSION_ID out of all lists. It stays whole, and search and recall still find it."""
+    _mark(memory, session_id, "archived", on=not off)
+
+
+@sessions.command()
+@click.argument("session_id")
+@click.option("--off", is_flag=True, help="Let it be pruned again.")
+@with_memory()
+def pin(memory: Memory, session_id: str, off: bool) -> None:
+    """Keep the conversation SESSION_ID: neither `sessions prune` nor sessions.retention deletes it."""
+    _mark(memory, session_id, "pinned", on=not off)
+
+
+def _mark(memory: Memory, session_id: str, mark: Mark, *, on: bool) -> None:
+    session = named_session(memory.sessions, session_id)
+    mark_conversation(memory.sessions, session.id, mark, on=on)
+    print_done(mark if on else f"no longer {mark}", session=session.id, **{mark: on})
+
+
 # ---------------------------------------------------------------------- maintenance
 
 
 @contextlib.contextmanager
-def _store(ctx: click.Context) -> Iterator[SessionStore]:
-    """Open the home's session store alone, because maintenance must work when nothing else does."""
+def _store(ctx: click.Context) -> Iterator[SessionStore | None]:
+    """Open the home's session store alone, because maintenance must work when nothing else does. None before it is made."""
     home = home_of(ctx)
     config = load_config(home)
-    if not (config.storage.url or home.state_db.exists() or wal_of(home.state_db).exists()):
-        raise SessionError(
-            f"there is no session store {str(home.state_db)!r} yet", "it is made with the first session"
-        )
+    if not config.storage.url and _is_unmade(home.state_db):
+        yield None
+        return
     with contextlib.closing(open_sessions(home, config, extensions=extensions_of(ctx))) as db:
         yield db
+
+
+def _is_unmade(path: Path) -> bool:
+    """Return True if there was no store at this path yet."""
+    return not (path.exists() or wal_of(path).exists() or repaired_copy(path).exists() or lost_store(path))
 
 
 @sessions.command("check")
@@ -187,8 +230,8 @@ def _store(ctx: click.Context) -> Iterator[SessionStore]:
 def check_store(ctx: click.Context) -> None:
     """Look for damage in the store and its search index. Exit code 1 when there is any."""
     with _store(ctx) as db:
-        faults = db.check()
-    text = printable("\n".join(faults)) or "The store is whole."
+        faults = db.check() if db else []
+    text = printable("\n".join(faults)) or ("The store is whole." if db else NOTHING_STORED)
     print_result({"ok": not faults, "faults": faults}, lambda: click.echo(text))
     if faults:
         ctx.exit(1)
@@ -208,8 +251,8 @@ def repair_damaged(ctx: click.Context) -> None:
             raise SessionError(
                 f"the sessions are on the server {url!r}, in no file", "restore a backup of the server"
             )
-    if path.exists() and _is_whole(path):
-        print_done("The store is whole, so nothing was repaired.")
+    if _is_unmade(path) or (path.exists() and _is_whole(path)):
+        print_done(NOTHING_STORED if _is_unmade(path) else "The store is whole, so nothing was repaired.")
         return
     confirm(f"Save what can be read of {path} into a new store? The old files are kept.")
     result = maintenance.repair(path, progress=_print_progress)
@@ -238,6 +281,9 @@ def rebuild_index(ctx: click.Context) -> None:
     until the end a search finds less.
     """
     with _store(ctx) as db:
+        if db is None:
+            print_result({"messages": 0, "vectors": 0}, lambda: click.echo(NOTHING_STORED))
+            return
         total = db.counts()["messages"]
         done = db.index.rebuild(lambda count: _print_progress("search index", count, total))
         vectors = maintenance.rebuild_vectors(db, partial(_print_progress, "vectors"))
@@ -256,6 +302,9 @@ def vacuum_store(ctx: click.Context, dry_run: bool) -> None:
     with a store of gigabytes stop them, since after half a minute they give up.
     """
     with _store(ctx) as db:
+        if db is None:
+            print_result({"before": 0, "after": 0, "dry_run": dry_run}, lambda: click.echo(NOTHING_STORED))
+            return
         result = maintenance.vacuum(db, dry_run=dry_run)
     verb = "would be at most" if dry_run else "is"
     text = f"The store was {_mebibytes(result.before)} and {verb} {_mebibytes(result.after)}."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -50,6 +49,7 @@ from hermes_core.setup.candidate import (
     try_out,
 )
 from hermes_core.setup.installer import install_steps, is_own, missing_dependencies
+from hermes_core.shell_words import shell_line
 
 BUILTIN = "built-in only"
 
@@ -244,7 +244,7 @@ def install(home: HermesHome, name: str, packages: Sequence[str], *, ask: bool) 
     for step in install_steps(home, packages):
         listed = ", ".join(step.packages)
         click.echo(printable(f"{listed} comes from {step.origin}"))
-        click.echo(printable(f"$ {redact(shlex.join(step.command))}"))
+        click.echo(printable(f"$ {redact(shell_line(step.command))}"))
         if ask:
             click.confirm(f"{name} needs {listed}. Install it now?", default=True, abort=True)
         with _spinner(f"installing {listed}"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hermes_core.cli import Group, extensions_of, home_of
-from hermes_core.cli.output import print_result, print_table
+from hermes_core.cli.output import NOTHING_STORED, print_result, print_table
 from hermes_core.health.storage import StorageStatus, storage_status
 from hermes_core.safety.terminal import hanging, printable
 
@@ -29,6 +29,6 @@ def _show(report: StorageStatus) -> None:
     if report.mark:
         click.echo(hanging(f"it takes no writes: {report.mark}"))
     rows = [(name, f"{count:,}") for name, count in report.rows.items() if count]
-    print_table("", ("table", "rows"), rows, "Nothing is stored yet.")
+    print_table("", ("table", "rows"), rows, NOTHING_STORED)
     for path, reason in report.unused.items():
         click.echo(hanging(f"{path}: {reason}"))

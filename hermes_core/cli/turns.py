@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import click
-from msgspec.structs import asdict
 
-from hermes_core.actions.turns import DailyCosts, explained_turn
+from hermes_core.actions.turns import explained_turn
 from hermes_core.cli import Group
 from hermes_core.cli.options import with_memory
 from hermes_core.cli.output import moment, print_result, print_styled, print_table
@@ -103,7 +102,6 @@ def costs(memory: Memory, session: Session, limit: int) -> None:
     The tokens of memory are estimates. Those of the model are counted by its server, for turns of this agent only.
     """
     usages = daily_usage(memory.sessions.database, user=session.owner, days=limit)
-    data = [DailyCosts(**asdict(usage), cache_share=usage.cache_share) for usage in usages]
     rows = [
         (
             usage.day,
@@ -117,4 +115,4 @@ def costs(memory: Memory, session: Session, limit: int) -> None:
         for usage in usages
     ]
     columns = ("day", "turns", "recall", "memory in prompts", "model input", "from cache", "model output")
-    print_result(data, lambda: print_table("", columns, rows, "Nothing was counted yet."))
+    print_result(usages, lambda: print_table("", columns, rows, "Nothing was counted yet."))

@@ -61,17 +61,16 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...]) -> None:
         if not re.fullmatch("[0-9a-f]{16,64}", value):
             raise click.UsageError(f"{value!r} is no hash; give at least the 16 digits that verify printed")
     record = _verified(home, accept, since)
-    records = [record] if record is not None else []
-    print_result(records, lambda: _show(records))
-    faults = [f"{record.record}: {fault}" for record in records for fault in record.faults]
+    print_result([record] if record is not None else [], lambda: _show(record))
+    faults = [f"{record.record}: {fault}" for fault in record.faults] if record is not None else []
     faults += [
         f"no event has the hash {value!r}: events were deleted, or a record was made anew, after it was printed"
         for value in since
-        if not any(value in record.since for record in records)
+        if record is None or value not in record.since
     ]
     if faults:
         lines = [f"{counted(len(faults), 'fault')} in the record:", *faults]
-        if any(record.faults and record.readable for record in records):
+        if record is not None and record.faults and record.readable:
             lines.append(
                 "compare with a backup and restore what was changed, or accept what is there: "
                 "hermes-memory verify --accept"
@@ -102,23 +101,22 @@ def _verified(home: HermesHome, accept: bool, since: tuple[str, ...]) -> Verifie
     )
 
 
-def _show(records: list[VerifiedRecord]) -> None:
-    if not records:
-        click.echo("nothing was recorded yet")
-    for record in records:
-        state = counted(len(record.faults), "fault") if record.faults else "whole"
-        if not record.readable:
-            click.echo(printable(f"{record.record}: can't be checked"))
-            continue
-        parts = [f"{counted(record.events, 'event')}, {state}"]
-        if record.head:
-            parts = [f"{parts[0]}, hash {record.head[:16]}"]
-        if record.unchained:
-            parts.append(f"{counted(record.unchained, 'change')} from before the record can't be checked")
-        if record.erased:
-            parts.append(f"{counted(record.erased, 'event')} erased by prune")
-        for value, count in record.since.items():
-            parts.append(f"{counted(count, 'event')} since {value[:16]}")
-            if count >= record.events:
-                parts.append("the history was accepted since then, and what is older is not checked")
-        click.echo(printable(f"{record.record}: {'; '.join(parts)}"))
+def _show(record: VerifiedRecord | None) -> None:
+    if record is None:
+        click.echo("Nothing was recorded yet.")
+        return
+    if not record.readable:
+        click.echo(printable(f"{record.record}: can't be checked"))
+        return
+    state = counted(len(record.faults), "fault") if record.faults else "whole"
+    head = f", hash {record.head[:16]}" if record.head else ""
+    parts = [f"{counted(record.events, 'event')}, {state}{head}"]
+    if record.unchained:
+        parts.append(f"{counted(record.unchained, 'change')} from before the record can't be checked")
+    if record.erased:
+        parts.append(f"{counted(record.erased, 'event')} erased by prune")
+    for value, count in record.since.items():
+        parts.append(f"{counted(count, 'event')} since {value[:16]}")
+        if count >= record.events:
+            parts.append("the history was accepted since then, and what is older is not checked")
+    click.echo(printable(f"{record.record}: {'; '.join(parts)}"))

@@ -98,6 +98,10 @@ class MemoryConfig(Block, frozen=True):
         trust: Notes that come from a tool, a web page, an import, a provider or another user: `guarded` gives
             them to the model as data, `strict` only after you confirmed them, `open` puts them into the
             system prompt.
+        judge: Ask the agent's model, in a request of its own that holds only your messages and the note, whether
+            you said what a note says. A note that you said in other words does not wait then.
+        waiting_days: Days after which a note that waits for you is removed, with a word in the chat or in
+            `hermes-memory review`; 0 for never. An undo brings it back.
         refresh: When a running session learns of notes that changed since it began: `session`, not before its
             prompt is built anew; `append`, with its next message, beside the frozen prompt.
         mirror: Write the notes as MEMORY.md, USER.md and PROJECT.md into `memories/`, where people read and edit
@@ -127,6 +131,8 @@ class MemoryConfig(Block, frozen=True):
     per_user: bool = True
     shared_base: str = ""
     trust: Literal["open", "guarded", "strict"] = "guarded"
+    judge: bool = True
+    waiting_days: Count = 90
     refresh: Literal["session", "append"] = "session"
     mirror: bool = True
     profile_fields: Annotated[tuple[Any, ...], _PROFILE_FIELDS] = ()
@@ -186,6 +192,12 @@ class RecallConfig(Block, frozen=True):
         embeddings_url: Address of the server of embeddings, with its /v1.
         embeddings_model: Name of the model of embeddings, as the server knows it.
         embeddings_key_env: Environment variable, or name in .env, that holds the server's key; may be unset.
+        rerank: Order of what a search of past sessions found: its own, or that of a server with a reranking model, to
+            which the question and the texts are sent. It needs the package hermes-memory-rerank.
+        rerank_form: API of the reranking server.
+        rerank_url: Address of the reranking server; its path, if it has one, is what stands before /rerank.
+        rerank_model: Name of the reranking model, as the server knows it.
+        rerank_key_env: Environment variable, or name in .env, that holds the reranking server's key; may be unset.
         budget: Tokens that recall may take in one turn.
         deadline: Seconds that a turn waits for an external provider's recall. If it is not set, 8 for a
             provider written for Hermes Agent, as there.
@@ -197,6 +209,11 @@ class RecallConfig(Block, frozen=True):
     embeddings_url: str = ""
     embeddings_model: str = ""
     embeddings_key_env: str = "EMBEDDINGS_API_KEY"
+    rerank: Literal["off", "http"] = "off"
+    rerank_form: Literal["cohere", "jina", "tei", "llama.cpp"] = "jina"
+    rerank_url: str = ""
+    rerank_model: str = ""
+    rerank_key_env: str = "RERANK_API_KEY"
     budget: Count = 1500
     deadline: Annotated[float, Meta(ge=0.05, le=600)] = 5.0
 
@@ -520,6 +537,9 @@ class _Keys(Mapping[str, Field]):
 
     def __len__(self) -> int:
         return sum(len(_keys_of(block)) for block in BLOCKS)
+
+    def __repr__(self) -> str:
+        return "<the keys of config.yaml>"
 
 
 KEYS: Mapping[str, Field] = _Keys()

@@ -69,7 +69,7 @@ class ImporterEntry:
         name: The value of `import --format`.
         about: The files in words, for `--help` and for the error about an unknown file.
         target: "module:attribute" of a function that gets a `Path` and a `SkipLog` and yields conversations
-            (`hermes_core.importers.StreamedSession`). It raises `ImportFailed` if the file can't be read.
+            (`hermes_memory_importers.StreamedSession`). It raises `ImportFailed` if the file can't be read.
         looks_like: "module:attribute" of a function that returns a score for the beginning of a file, 0 for another
             format. It gets the path, the first 16 bytes that are not blank, and a JSON value of the file: one of the
             first twenty lines, or one of the first three elements of a list, or the one value; None for a database of
@@ -320,6 +320,10 @@ class ForeignLoader(Protocol):
         """
         ...
 
+    def commands(self, factory: Callable[[], object], name: str) -> Any:
+        """Return the click command `name` of a provider, which forwards its words to the parsers of the other host."""
+        ...
+
     def register(self, ctx: Any, name: str, host_name: str) -> None:
         """Register the provider `name` of ours in the other host, from the `register(ctx)` of a plugin there."""
         ...
@@ -403,7 +407,7 @@ class ExtensionHooks:
     def on_home_opened(self, memory: Any) -> None:
         """Start what the extension does in the background of an open memory. Called at the end of `open_memory`.
 
-        It must return at once: whatever takes time runs on a thread of its own, ended by `memory.at_close`.
+        It must return at once: whatever takes time runs on a thread of its own, ended by `memory.internals.at_close`.
         """
 
     @hookspec(firstresult=True)

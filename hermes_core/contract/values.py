@@ -396,7 +396,7 @@ class Turn:
         messages: The turn's own messages, with tool calls and results.
         author: The person who spoke, in a conversation of several. `bot:NAME` and `plugin:NAME` are programs.
         at: The time of the answer, in seconds since the epoch.
-        origin: The lowest origin of its texts. Below "file", the turn holds text that nobody said or confirmed: store it
+        origin: The lowest origin of its texts. Below "assistant", the turn holds text that nobody said or confirmed: store it
             as data, and build no profile or instruction from it.
         user_at: The time of the person's message, in seconds since the epoch, not later than `at`; 0 if only that is known.
     """

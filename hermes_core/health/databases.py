@@ -20,6 +20,7 @@ from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.search.protocol import MIN_COVERAGE, VectorIndex
 from hermes_core.sessions.session_store import SessionStore
+from hermes_core.shell_words import shell_line, shell_moves
 from hermes_core.storage.inventory import Inventory, LostStore
 from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
@@ -133,7 +134,7 @@ def examine_vectors(memory: Memory) -> list[Finding]:
         fault = memory.sessions.past.vector_fault
         return [*findings, failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
     if vectors is None and vector_state(memory) == "not installed":
-        adding = extension_remedy(memory.extensions, "semantic")
+        adding = extension_remedy(memory.internals.extensions, "semantic")
         return [*findings, Finding("search by meaning", "ok", f"not installed; to add it, {adding}")]
     state, remedy = vector_state(memory), vectors.remedy() if vectors is not None else ""
     if READ_NOW in state:
@@ -149,14 +150,14 @@ def rescue(path: Path) -> str:
         return "stop every hermes-memory process, then put a backup in its place or run: hermes-memory sessions repair"
     aside = str(path.with_name(f"{path.name}.damaged"))
     # The log is moved as well: it holds rows of this file, and SQLite would not accept it beside another one.
-    move_away = " && ".join(
-        f"mv {str(file)!r} {aside + file.name.removeprefix(path.name)!r}" for file in database_files(path)
+    move_away = shell_moves(
+        (file, aside + file.name.removeprefix(path.name)) for file in database_files(path)
     )
     if not path.exists():
-        return f"stop every hermes-memory process and put the database or a backup in its place, or move it away: {move_away} && {BEGIN_ANEW}"
+        return f"stop every hermes-memory process and put the database or a backup in its place, or move it away: {move_away}, and then {BEGIN_ANEW}"
     return (
-        f"stop every hermes-memory process and put a backup in its place, or rescue what can be read: {move_away} && "
-        f"sqlite3 {aside!r} .recover | sqlite3 {str(path)!r}"
+        f"stop every hermes-memory process and put a backup in its place, or rescue what can be read: {move_away}, and then "
+        f"{shell_line(('sqlite3', aside, '.recover'))} | {shell_line(('sqlite3', path))}"
     )
 
 

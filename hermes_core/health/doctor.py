@@ -126,7 +126,7 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
             start_providers(memory.manager, trial_session(home, f"{SOURCE}-start"))
         else:
             tried = list(try_everything(memory))
-        return [*run_checks(CHECKS, OpenHome(memory, memory.providers())), *tried]
+        return [*run_checks(CHECKS, OpenHome(memory, memory.internals.selection.entries())), *tried]
 
 
 def _examine_config(home: HermesHome) -> Iterator[Finding]:
@@ -138,7 +138,7 @@ def _examine_config(home: HermesHome) -> Iterator[Finding]:
 
 
 def _examine_telemetry(memory: Memory) -> Iterator[Finding]:
-    if problem := memory.telemetry_problem:
+    if problem := memory.internals.telemetry_problem:
         yield failed("telemetry", problem.message, problem.remedy)
 
 
@@ -146,13 +146,13 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
     """Check that the notes can be read and are within their limits."""
     notes = memory.curated.read()
     for target, conflict in notes.problems.items():
-        yield failed(f"built-in {target}", conflict.message, conflict.remedy)
+        yield failed(f"{target.upper()}.md", conflict.message, conflict.remedy)
     for target in notes.files:
         if target not in notes.problems:
             used, limit = notes.usage(target)
             count = len(notes.entries(target))
             size = f"{counted(count, 'entry', 'entries')}, {used:,} of {limit:,} characters"
-            yield Finding(f"built-in {target}", "ok", size)
+            yield Finding(f"{target.upper()}.md", "ok", size)
     for key in memory.curated.files.earlier_projects():
         path = memory.home.project_md_of(key)
         remedy = f"add what still holds with `hermes-memory memory edit --target project`, then empty {str(path)!r}"
@@ -161,14 +161,14 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
         earlier = (
             "has earlier notes on this repository, whose new address had notes already; no prompt has them"
         )
-        yield Finding("built-in project", "warning", f"{str(path)!r} {earlier}", remedy)
+        yield Finding("PROJECT.md", "warning", f"{str(path)!r} {earlier}", remedy)
     for flagged in notes.flagged():
         withheld, remedy = "an entry is kept from the model", "hermes-memory memory remove takes it out"
-        yield Finding("built-in memory", "warning", f"{withheld}: {flagged.reason}", remedy)
+        yield Finding("notes", "warning", f"{withheld}: {flagged.reason}", remedy)
     yield from _examine_trust(memory)
     yield from _examine_waiting(memory)
     if not memory.curated.enabled_targets:
-        yield Finding("built-in memory", "note", "it is switched off in config.yaml")
+        yield Finding("notes", "note", "it is switched off in config.yaml")
 
 
 def _examine_trust(memory: Memory) -> Iterator[Finding]:
@@ -195,10 +195,10 @@ def _examine_waiting(memory: Memory) -> Iterator[Finding]:
     waiting = waiting_status(memory)
     if waiting.count:
         sentence = waiting_sentence([note.origin.origin for note in notes.waiting_notes()])
-        yield Finding("built-in memory", "note", sentence, "hermes-memory review")
+        yield Finding("notes", "note", sentence, "hermes-memory review")
     for owner, count in waiting.of_users.items():
         remedy = f"hermes-memory review --user {owner}"
-        yield Finding("built-in memory", "note", f"notes of {owner} that wait: {count}", remedy)
+        yield Finding("notes", "note", f"notes of {owner} that wait: {count}", remedy)
 
 
 def _examine_owners(memory: Memory) -> Iterator[Finding]:
@@ -214,7 +214,7 @@ def _examine_owners(memory: Memory) -> Iterator[Finding]:
 
 
 CHECKS: tuple[HealthCheck[OpenHome], ...] = (
-    HealthCheck("built-in memory", lambda home: _examine_curated(home.memory)),
+    HealthCheck("notes", lambda home: _examine_curated(home.memory)),
     HealthCheck("owners", lambda home: _examine_owners(home.memory)),
     *SHARED_CHECKS,
     HealthCheck("hooks", lambda home: examine_hooks(home.memory)),
@@ -236,7 +236,7 @@ ABANDONED_AFTER_S = 600.0
 
 def try_everything(memory: Memory) -> Iterator[Finding]:
     """Try the notes, a turn and the provider, each by itself."""
-    yield from run_check("curated memory", lambda: try_curated(memory.home))
+    yield from run_check("a note", lambda: try_curated(memory.home))
     yield from run_check("a turn", lambda: try_turn(memory))
 
 
@@ -255,7 +255,7 @@ def try_curated(home: HermesHome) -> Iterator[Finding]:
     finally:
         sessions.close()
         shutil.rmtree(scratch, ignore_errors=True)
-    yield _verdict("curated memory", {"written": written, "shown to the model": shown, "undone": undone})
+    yield _verdict("a note", {"written": written, "shown to the model": shown, "undone": undone})
 
 
 def try_turn(memory: Memory) -> Iterator[Finding]:
@@ -263,7 +263,7 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
 
     The turn is stored in a session of kind "review", of which no provider gets anything.
     """
-    for left in memory.sessions.list_sessions(source=SOURCE, limit=100):
+    for left in memory.sessions.list_sessions(source=SOURCE, everybody=True, limit=100):
         # A host may use the same source, and another doctor may be running.
         ours, old = left.session.id.startswith(f"{SOURCE}-check"), time.time() - ABANDONED_AFTER_S
         if ours and left.session.last_active < old:
@@ -274,18 +274,20 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
     trial = trial_session(memory.home, f"{SOURCE}-trial-{word}")
     try:
         memory.end_turn(session, f"The word is {word}.", "Noted.", warm=False)
-        found = any(word in hit.text for hit in memory.sessions.past.search(word, limit=5))
+        is_found = any(word in hit.text for hit in memory.sessions.past.search(word, everybody=True, limit=5))
         start_providers(memory.manager, trial)
         query = Query(f"What do you know about {word}?", now=time.time())
         recalled = memory.manager.prefetch_all(query, trial, turn_number=1)
-        for name in memory.selected_providers:
+        for name in memory.internals.selection.names:
             health = selected_health(memory, name)
             if health is not None and health.state not in ("unavailable", "failed"):
                 yield from check_provider(memory.manager, health.name, trial)
     finally:
         memory.delete_session(session.id)
-    gone = not any(word in hit.text for hit in memory.sessions.past.search(word, limit=5))
-    yield _verdict("a turn", {"stored and found": found, "deleted": gone})
+    is_deleted = not any(
+        word in hit.text for hit in memory.sessions.past.search(word, everybody=True, limit=5)
+    )
+    yield _verdict("a turn", {"stored and found": is_found, "deleted": is_deleted})
     for part in recalled.parts:
         took = f"answered in {part.elapsed_ms:.0f} ms"
         if part.state == "active" and not part.reason:

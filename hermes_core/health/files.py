@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 import stat
 import time
@@ -20,6 +19,7 @@ from hermes_core.health.finding import Finding, FindingState, HealthCheck, faile
 from hermes_core.home import HermesHome
 from hermes_core.loader.parts import recorded_parts
 from hermes_core.safety.terminal import counted
+from hermes_core.shell_words import shell_line, shell_moves, shell_word
 from hermes_core.storage.files import PRIVATE_FILE, PRIVATE_FOLDER, ensure_folder, file_system, write_atomic
 from hermes_core.storage.verdicts import Verdicts, read_for_prompt
 
@@ -51,7 +51,7 @@ def _not_folders(home: HermesHome) -> Iterator[Finding]:
     wrong = [(path, f"folder {path.name}", "file", "folder") for path in folders if path.is_file()]
     wrong += [(path, path.name, "folder", "file") for path in files if path.is_dir()]
     for path, what, present, wanted in wrong:
-        remedy = f"move it away: mv {str(path)!r} {str(path) + '.old'!r}"
+        remedy = f"move it away: {shell_moves([(path, f'{path}.old')])}"
         yield failed(what, f"{str(path)!r} is a {present} and must be a {wanted}", remedy)
 
 
@@ -87,7 +87,7 @@ def _room(home: HermesHome) -> Iterator[Finding]:
     state: FindingState = "failed" if free < NO_SPACE_BYTES else "warning" if free < LOW_SPACE_BYTES else "ok"
     yield Finding("disk space", state, where, "" if state == "ok" else "free space on this disk")
     if not on.carries_wal:
-        slow = f"{on.kind} carries no write-ahead log, so databases use the slower journal"
+        slow = f"{on.kind or 'a file system of an unknown type'} carries no write-ahead log, so databases use the slower journal"
         yield Finding("file system", "note", slow)
 
 
@@ -101,7 +101,7 @@ def _modes(home: HermesHome) -> Iterator[Finding]:
     for path, mode in open_ones:
         what = f"permissions of {_relative_name(path, home)}"
         detail = f"others of this machine may use it: mode {stat.S_IMODE(path.stat().st_mode):04o}"
-        remedy = f"hermes-memory doctor --fix, or chmod {mode:o} {str(path)!r}"
+        remedy = f"hermes-memory doctor --fix, or {shell_line(('chmod', f'{mode:o}', path))}"
         yield Finding(what, "warning", detail, remedy, repair=partial(_chmod, path, mode))
     if not open_ones:
         count = counted(len(found), "file or folder is private", "files and folders are private")
@@ -271,7 +271,7 @@ def examine_texts(home: HermesHome) -> Iterator[Finding]:
     notices: list[str] = []
     with contextlib.suppress(OSError):
         text = read_for_prompt(home.soul_md)
-        command = f"hermes-memory memory allow --file {shlex.quote(str(home.soul_md))}"
+        command = f"hermes-memory memory allow --file {shell_word(home.soul_md)}"
         notices += verdicts.review(text, str(home.soul_md), command).notices
     yield from notice_findings(notices)
 

@@ -120,9 +120,9 @@ def selected_health(memory: Memory, name: str = "") -> ProviderHealth | None:
     """Return the manager's report on a selected provider, None if the manager does not hold it.
 
     Args:
-        name: One of `memory.selected_providers`; default: the first.
+        name: One of `memory.internals.selection.names`; default: the first.
     """
-    selected = memory.selected_providers
+    selected = memory.internals.selection.names
     wanted = (name or next(iter(selected), "")).casefold().removeprefix(FOLDER_PREFIX)
     external = [one for one in memory.manager.health() if one.name != "builtin"]
     alone = external[0] if external and len(selected) < 2 else None
@@ -141,9 +141,9 @@ def last_error(home: HermesHome, provider: str) -> LastError | None:
 
 def examine_provider(memory: Memory, entries: Sequence[ProviderEntry]) -> Iterator[Finding]:
     """Check the selected providers and their settings."""
-    if not memory.selected:
-        yield Finding("provider", "ok", "built-in memory only")
-    for name in memory.selected_providers:
+    if not memory.internals.selection.name:
+        yield Finding("provider", "ok", "none; notes and past sessions only")
+    for name in memory.internals.selection.names:
         yield from _examine_selected(memory, name, entries)
 
 
@@ -156,7 +156,7 @@ def _examine_selected(memory: Memory, name: str, entries: Sequence[ProviderEntry
         yield failed(what, reason, entry.remedy if entry else "")
     else:
         yield _condition(what, health, entry)
-        loaded = memory.loaded.get(health.name)
+        loaded = memory.internals.selection.loaded.get(health.name)
         late = loaded.late_warnings() if loaded else ()
         yield from (Finding(what, "warning", warning) for warning in (*health.warnings, *late))
     published = entry is not None and entry.kind == "hermes_agent"
@@ -188,7 +188,7 @@ def examine_settings(memory: Memory, name: str, *, published: bool) -> Iterator[
 
     The file of a `published` provider has a form of its own, so its warnings are left out.
     """
-    loaded = memory.loaded.get(name)
+    loaded = memory.internals.selection.loaded.get(name)
     if loaded is None or not loaded.settings:
         return
     fields = loaded.settings
@@ -221,7 +221,7 @@ def examine_catalog(entries: Sequence[ProviderEntry], selected: Sequence[str]) -
 def examine_outbox(memory: Memory) -> Iterator[Finding]:
     """Yield what waits for each provider, since when, and how many dead letters there are."""
     outbox = memory.manager.outbox
-    for name in memory.selected_providers:
+    for name in memory.internals.selection.names:
         if kept := pending_writes(memory, name):
             remedy = "they are sent with one of the next turns"
             waiting = f"{counted(kept, 'write waits', 'writes wait')} in the provider"
@@ -230,10 +230,11 @@ def examine_outbox(memory: Memory) -> Iterator[Finding]:
         yield Finding("outbox", "ok", "nothing was ever to be sent")
         return
     backlogs, holders = outbox.backlogs(), delivery_holders(outbox)
-    active = [health.name for name in memory.selected_providers if (health := selected_health(memory, name))]
+    names = memory.internals.selection.names
+    active = [health.name for name in names if (health := selected_health(memory, name))]
     for name, backlog in backlogs.items():
         others = [str(holder) for holder in holders.get(name, ()) if not holder.is_own]
-        is_active = name in (*active, *memory.selected_providers)
+        is_active = name in (*active, *names)
         yield _backlog(name, backlog, outbox.refused(name), others, active=is_active)
     if not backlogs:
         settled = max((at for name in active if (at := outbox.last_settled(name))), default=None)
@@ -319,8 +320,8 @@ def hook_records(
 
 def examine_hooks(memory: Memory) -> Iterator[Finding]:
     """Report each hook of the selected providers."""
-    several = len(memory.selected_providers) > 1
-    for name in memory.selected_providers:
+    several = len(memory.internals.selection.names) > 1
+    for name in memory.internals.selection.names:
         health = selected_health(memory, name)
         if health is None:
             continue

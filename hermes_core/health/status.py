@@ -178,13 +178,13 @@ def status_of(home: HermesHome) -> Status:
 
 
 def _status(memory: Memory, broken: list[Finding]) -> Status:
-    entries = memory.providers()
+    entries = memory.internals.selection.entries()
     unusable_names = {one.what for one in broken if one.failed}
     findings = [
         *broken,
         *run_check("provider", lambda: _last_call(memory)),
         *run_checks(SHARED_CHECKS, OpenHome(memory, entries)),
-        *memory.extensions.findings(Finding, memory.home.path, memory.config, trial=False),
+        *memory.internals.extensions.findings(Finding, memory.home.path, memory.config, trial=False),
     ]
     outbox = OutboxStatus(None, None)
     leases: tuple[LeaseStatus, ...] = ()
@@ -199,7 +199,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
             with contextlib.suppress(StorageError):  # `examine_outbox` tells
                 outbox, leases = _outbox(memory), tuple(_leases(memory))
     problems, notes = memory.problems(), memory.curated.read()
-    providers = tuple(_provider(memory, name, entries) for name in memory.selected_providers)
+    providers = tuple(_provider(memory, name, entries) for name in memory.internals.selection.names)
     untold = [one for one in findings if not any(one.detail in text for text in problems)]
     return Status(
         str(memory.home.path),
@@ -208,9 +208,9 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         waiting_status(memory),
         TrustStatus(memory.config.memory.trust, memory.config.memory.accepted_origins),
         IdentityStatus(memory.config.identity.owners, memory.problem_log.of_sharing()),
-        memory.selected,
+        memory.internals.selection.name,
         next(iter(providers), None),
-        providers if memory.selected == COMPOSITE else (),
+        providers if memory.internals.selection.name == COMPOSITE else (),
         outbox,
         leases,
         sessions,
@@ -232,7 +232,7 @@ class OpenHome(NamedTuple):
 SHARED_CHECKS: tuple[HealthCheck[OpenHome], ...] = (
     HealthCheck("text", lambda home: examine_texts(home.memory.home)),
     HealthCheck("provider", lambda home: examine_provider(home.memory, home.entries)),
-    HealthCheck("plugins", lambda home: examine_catalog(home.entries, home.memory.selected_providers)),
+    HealthCheck("plugins", lambda home: examine_catalog(home.entries, home.memory.internals.selection.names)),
     HealthCheck("packages", lambda home: examine_packages(entry.distribution for entry in home.entries)),
 )
 """The checks of an open memory that `memory status` and `doctor` share."""
@@ -245,7 +245,7 @@ def waiting_status(memory: Memory) -> WaitingStatus:
     with contextlib.suppress(StorageError):  # a finding tells of a server that is down
         owners = memory.curated.places.owners() if memory.config.memory.per_user else []
     for owner in owners:
-        session = memory.complete(replace(memory.local_session, **parse_outside_id(owner)))  # type: ignore[arg-type]
+        session = memory.session(replace(memory.local_session, **parse_outside_id(owner)))  # type: ignore[arg-type]
         if session.owner and (count := len(memory.curated.of(session).read().waiting_notes())):
             of_users[owner] = count
     return WaitingStatus(len(memory.curated.read().waiting_notes()), of_users)
@@ -257,7 +257,7 @@ def _provider(memory: Memory, selected: str, entries: list[ProviderEntry]) -> Pr
     entry = next((e for e in entries if e.name.casefold() == name.casefold() and e.state != "shadowed"), None)
     lines: tuple[SettingLine, ...] = ()
     try:
-        if loaded := memory.loaded.get(name):
+        if loaded := memory.internals.selection.loaded.get(name):
             lines = setting_lines(loaded.settings, settings_in(memory.home, loaded), memory.home)
     except ConfigError:
         pass  # `examine_provider` tells which value is wrong
@@ -277,7 +277,7 @@ def _provider(memory: Memory, selected: str, entries: list[ProviderEntry]) -> Pr
 
 
 def _last_call(memory: Memory) -> Iterator[Finding]:
-    for name in memory.selected_providers:
+    for name in memory.internals.selection.names:
         health = selected_health(memory, name)
         if health is not None and health.state == "active":
             yield from examine_last_call(memory.home, health.name)
@@ -285,12 +285,12 @@ def _last_call(memory: Memory) -> Iterator[Finding]:
 
 def _outbox(memory: Memory) -> OutboxStatus:
     outbox = memory.manager.outbox
-    kept = sum(pending_writes(memory, name) for name in memory.selected_providers)
+    unsent = sum(pending_writes(memory, name) for name in memory.internals.selection.names)
     if not outbox.exists:
-        return OutboxStatus(kept)
+        return OutboxStatus(unsent)
     backlogs = outbox.backlogs().values()
     return OutboxStatus(
-        sum(backlog.depth for backlog in backlogs) + kept,
+        sum(backlog.depth for backlog in backlogs) + unsent,
         sum(backlog.dead_letters for backlog in backlogs),
         max((backlog.oldest_age for backlog in backlogs if backlog.oldest_age is not None), default=None),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -11,17 +10,8 @@ from hermes_core.config import Config, load_config
 from hermes_core.home import HermesHome
 from hermes_core.loader.extensions import Extensions
 from hermes_core.sessions.home_store import open_sessions
+from hermes_core.sessions.schema import STORED_TABLES
 from hermes_core.storage.moved import StoreMark, read_mark
-
-if TYPE_CHECKING:
-    pass
-
-TABLES = (
-    *("sessions", "messages", "turns", "turn_records", "open_turns", "open_messages", "daily_usage"),
-    *("state_meta", "host_state", "outbox_rows", "outbox_settled", "outbox_refused"),
-    *("notes", "note_entries", "note_changes", "note_events", "note_views", "project_keys"),
-)
-"""The tables of sessions, outbox and notes."""
 
 
 class StorageStatus(Struct, frozen=True):
@@ -52,9 +42,9 @@ def storage_status(home: HermesHome, extensions: Extensions | None = None) -> St
         mark = read_mark(database)
         rows: dict[str, int] = {}
         if database.exists:
-            queries = [(f"SELECT count(*) FROM {table}", ()) for table in TABLES]  # noqa: S608  names of ours
-            counts = database.read(queries)
-            rows = {table: int(count[0][0]) for table, count in zip(TABLES, counts, strict=True)}
+            names = [table.name for table in STORED_TABLES]
+            counts = database.read([(f"SELECT count(*) FROM {name}", ()) for name in names])  # noqa: S608  names of ours
+            rows = {name: int(count[0][0]) for name, count in zip(names, counts, strict=True)}
         return StorageStatus(
             database.label,
             config.storage.url.partition(":")[0] or "sqlite",

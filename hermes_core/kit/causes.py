@@ -10,8 +10,9 @@ import errno
 import json
 import math
 import re
+import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -261,11 +262,8 @@ def _kind_of(status: int, cause: str) -> type[ProviderError]:
 
 def _mark(error: ProviderError, cause: str, remedy: str) -> None:
     error.cause, error.remedy = cause, remedy
-    error.args = (
-        error.message,
-        remedy,
-        *error.args[2:],
-    )  # pickle makes a copy by calling the class with these
+    # pickle makes a copy by calling the class with these.
+    error.args = (error.message, remedy, *error.args[2:])
 
 
 def _network_cause(detail: str, otherwise: str = "port") -> str:
@@ -280,15 +278,8 @@ def foreign_remedy(error: BaseException) -> str:
     link: BaseException | None = error
     while link is not None:
         answer = getattr(link, "response", None)
-        status = next(
-            (
-                found
-                for one in (answer, link)
-                for name in ("status_code", "status")
-                if isinstance(found := getattr(one, name, None), int) and 300 <= found < 600
-            ),
-            None,
-        )
+        numbers = (getattr(one, name, None) for one in (answer, link) for name in ("status_code", "status"))
+        status = next((one for one in numbers if isinstance(one, int) and 300 <= one < 600), None)
         request = getattr(answer, "request", None) or vars(link).get("request") or vars(link).get("_request")
         backend = Backend("its backend", _origin(getattr(request, "url", "")))
         if status is not None:
@@ -356,20 +347,16 @@ def retry_after_seconds(retry_after: str | float | None) -> float | None:
     >>> retry_after_seconds("120"), retry_after_seconds("soon"), retry_after_seconds("inf")
     (120.0, None, None)
     """
-    if retry_after is None:
-        return None
+    text = str(retry_after)
     try:
-        seconds = float(retry_after)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
+        seconds = float(text)
     except ValueError:
-        pass
-    try:
-        at = parsedate_to_datetime(str(retry_after))
-    except (ValueError, OverflowError):
-        return None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    return max(0.0, (at - datetime.now(UTC)).total_seconds())
+        try:
+            at = parsedate_to_datetime(text)
+        except (ValueError, OverflowError):
+            return None
+        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - time.time()
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _message_in(data: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import json
 import sys
@@ -17,7 +16,7 @@ from hermes_core.config.schema import checked
 from hermes_core.contract.values import Field, Session
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.kit.text import fold_space
+from hermes_core.kit.text import fold_space, plain
 from hermes_core.safety.redact import redact_errors, redact_value
 from hermes_core.safety.terminal import json_line, printable
 
@@ -211,7 +210,7 @@ def print_rows(rows: Sequence[Row], as_json: bool, line: Callable[[Row], str]) -
     for row in rows:
         click.echo(printable(line(row)))
     if not rows:
-        click.echo("nothing found", err=True)
+        click.echo("Nothing was found.", err=True)
 
 
 def print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
@@ -226,7 +225,7 @@ def print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
 
 def print_json(value: Any, *, compact: bool = False) -> None:
     """Print one JSON document on standard output; a dataclass becomes an object, and no script is escaped."""
-    text = json.dumps(redact_errors(_plain(value)), ensure_ascii=False, indent=None if compact else 2)
+    text = json.dumps(redact_errors(plain(value)), ensure_ascii=False, indent=None if compact else 2)
     ctx = click.get_current_context(silent=True)
     document: _Document | None = ctx.meta.get(_DOCUMENT) if ctx is not None else None
     if document is not None:
@@ -249,17 +248,3 @@ def _for_people(value: Any) -> str:
         return str(value)
     parts = {n: f"({_for_people(v)})" if isinstance(v, Mapping) else str(v) for n, v in value.items()}
     return ", ".join(f"{name} {part}" for name, part in parts.items())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Struct):
-        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    return str(value)

@@ -225,7 +225,7 @@ def kill_group(process: subprocess.Popen[bytes], grace: float = 0.0) -> None:
     """
     if process.poll() is not None:
         return
-    if grace:
+    if grace and not _WINDOWS:  # there a program can be asked nothing
         _signal(process, signal.SIGTERM)
         try:
             process.wait(grace)
@@ -243,18 +243,26 @@ def _start(
     out: IO[bytes],
     err: IO[bytes] | int,
 ) -> subprocess.Popen[bytes]:
-    flags: dict[str, Any] = (
-        {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
-        if _WINDOWS
-        else {"start_new_session": True}
-    )
     environ = child_environment() if env is None else dict(env)
     try:
         return subprocess.Popen(
-            list(command), stdin=stdin, stdout=out, stderr=err, env=environ, cwd=cwd, **_PRIVATE, **flags
+            list(command),
+            stdin=stdin,
+            stdout=out,
+            stderr=err,
+            env=environ,
+            cwd=cwd,
+            **_PRIVATE,
+            **_group_flags(),
         )
     except (OSError, ValueError) as exc:
         raise _not_started(command, exc) from exc
+
+
+def _group_flags() -> dict[str, Any]:
+    if _WINDOWS:
+        return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
+    return {"start_new_session": True}
 
 
 def _not_started(command: Sequence[str], reason: Exception) -> ProviderUnavailable:
@@ -262,9 +270,14 @@ def _not_started(command: Sequence[str], reason: Exception) -> ProviderUnavailab
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to the whole group."""
+    """Send a signal to the whole group. On Windows, end the process with all that it started."""
     if _WINDOWS:
-        process.terminate()
+        program = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"), "System32", "taskkill.exe")
+        try:
+            subprocess.run([program, "/PID", str(process.pid), "/T", "/F"], capture_output=True, timeout=10)
+        except (OSError, subprocess.SubprocessError):
+            pass
+        process.terminate()  # does nothing if it has ended
         return
     try:
         os.killpg(process.pid, number)

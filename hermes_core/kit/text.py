@@ -1,4 +1,4 @@
-"""Rules about text that every provider needs: white space, length, bullets, keys and names, and what is not worth a
+"""Rules about text that every provider needs: white space, length, bullets, keys and names, JSON data, and what is not worth a
 recall.
 """
 
@@ -7,9 +7,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
+from typing import Any
 
 from hermes_core.contract.values import Recall, RecallItem, Session
 from hermes_core.recall.tokens import MARKS, count_tokens, fold
@@ -58,6 +59,33 @@ def storable(text: str) -> str:
     'half ?'
     """
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as JSON data. An object that JSON can't represent becomes its `str`.
+
+    >>> plain({1: ("a", ValueError("b"))})
+    {'1': ['a', 'b']}
+    """
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(entry) for entry in value]
+    if names := field_names(type(value)):  # type: ignore[arg-type]  # mypy takes no type for hashable
+        return {name: plain(getattr(value, name)) for name in names}
+    return str(value)
+
+
+@lru_cache(maxsize=64)
+def field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass or a `Struct`, () for any other class."""
+    # Cached: `plain` asks for each value of each row of the outbox.
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    names: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
+    return names
 
 
 def query_text(text: str, limit: int = MAX_QUERY_CHARS) -> str:

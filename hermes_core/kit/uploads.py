@@ -1,19 +1,17 @@
 """Reading of a local file that a tool of a provider sends away.
 
 A model chooses the path, and what it read before may have chosen it for the model. So a file leaves the machine only if
-it is below the working folder or a folder that the person named, and is none that holds keys. The file is opened once,
+it is below the working folder or a folder that the person named, and `key_files` finds no key or memory in it. The file is opened once,
 and what was opened is what is checked and read: a path that changes between check and read sends nothing else.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
@@ -23,6 +21,7 @@ from msgspec import Struct
 from hermes_core.contract.values import Field, Session
 from hermes_core.errors import ConfigError, ToolInputInvalid
 from hermes_core.home import HermesHome
+from hermes_core.kit.key_files import KEY_FOLDERS, names_keys, private_reason
 
 FILE_FOLDERS = Field(
     "file_folders",
@@ -41,34 +40,6 @@ _SYSTEM_FOLDERS = (
     "/run/secrets",
     "/run/user",
     "/var/run/secrets",
-)
-
-# Folders of keys, wherever they are. Below a folder that the person named, other hidden folders are refused as well.
-_KEY_FOLDERS = """
-.ssh .aws .azure .gnupg .kube .docker .hermes .password-store .mozilla .thunderbird .gcloud gcloud .oci .terraform.d
-.claude .codex .gemini keychains keyrings
-"""
-
-# Names of files that hold keys, in lower case. Hidden files, such as .env, .netrc and .npmrc, need no pattern.
-_KEY_FILES = """
-id_rsa* id_dsa* id_ecdsa* id_ed25519* id_xmss* ssh_host_*_key *.pem *.key *.p8 *.p12 *.pfx *.pk8 *.ppk *.agekey *.keytab
-*.jks *.jceks *.keystore *.truststore *.kdb *.kdbx *.gpg *.pgp *.ovpn *.mobileprovision *.env *.netrc _netrc netrc
-client_secret*.json service*account*.json *adminsdk*.json auth.json htpasswd *.htpasswd pgpass pgpass.conf kubeconfig
-*.kubeconfig shadow gshadow sudoers master.passwd *.tfvars *.tfvars.json *.tfstate wallet.dat wallet.json key3.db key4.db
-logins.json signons.sqlite cookies cookies.sqlite cookies.txt login?data web?data local?state
-"""
-
-# Such a word is a name of its own or the last word of a name: aws_credentials.json, but not credentials.md or token.py.
-_KEY_WORD = re.compile(
-    r"(?:.*[._ -])?(?:credentials?|secrets?|tokens?|passwords?|passwd|api[_-]?keys?|private[_-]?keys?)"
-    r"(?:\.(?:json|ya?ml|toml|ini|cfg|conf|properties|xml|csv|txt|db|sqlite|enc))*"
-)
-
-# Endings under which editors and people keep copies: id_rsa.bak holds the same key.
-_COPY = re.compile(r"(?:~|\.(?:bak|backup|old|orig|save|swp|swo|tmp|copy|txt|\d+)|[ _-]copy| \(\d+\))$")
-
-_PRIVATE_KEY = re.compile(
-    rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File-|AGE-SECRET-KEY-1|openssh-key-v1\0"
 )
 
 
@@ -94,9 +65,9 @@ def read_file_to_send(path: str, session: Session, max_bytes: int, folders: Sequ
 
     A file may be sent if it is below the working folder or one of `folders`, with links followed. Refused are: files for
     a user of a gateway, because the files belong to the gateway's owner; hidden files and folders; the agent's homes;
-    what the system shows as files (`/proc`, `/sys`, `/dev`); names and contents of keys (`*.pem`, `id_rsa`,
-    `credentials`, a private key under any name); a file with several hard links, because its other name may be outside;
-    all that is no regular file.
+    what the system shows as files (`/proc`, `/sys`, `/dev`); names of keys (`*.pem`, `id_rsa`, `credentials`); under any
+    name, databases, keys, and backups and exports of a memory, also within archives; a file with several hard links,
+    because its other name may be outside; all that is no regular file.
 
     Args:
         path: The path or `file://` address that the model sent. It may begin with "~", and a relative path starts in the
@@ -141,8 +112,8 @@ def read_file_to_send(path: str, session: Session, max_bytes: int, folders: Sequ
         os.close(descriptor)
     if len(content) > max_bytes:
         raise missing
-    if _PRIVATE_KEY.search(content):
-        raise ToolInputInvalid(f"{shown} has a private key in it", "send a file without keys")
+    if reason := private_reason(content):
+        raise ToolInputInvalid(f"{shown} {reason}", "send a file without keys and memories")
     return LocalFile(real, content)
 
 
@@ -200,25 +171,10 @@ def _check_names(real: Path, root: _Root | None, shown: str) -> None:
     parts = real.parts[1:]
     below = real.relative_to(root.path).parts if root else parts
     hidden = any(part.startswith(".") for part in (below if root and root.named else parts))
-    if hidden or any(part.casefold() in _KEY_FOLDERS.split() for part in real.parts[:-1]):
+    if hidden or any(part.casefold() in KEY_FOLDERS for part in real.parts[:-1]):
         raise ToolInputInvalid(f"{shown} is hidden, or among keys", "such files hold keys; send another")
-    if any(_names_key(part) for part in below):
+    if any(names_keys(part) for part in below):
         raise ToolInputInvalid(f"{shown} is named like a file of keys", "send a file without keys")
-
-
-def _names_key(name: str) -> bool:
-    name = name.casefold()
-    if os.name == "nt":  # Windows opens "key.pem." and "key.pem::$DATA" as key.pem
-        name = name.partition(":")[0].rstrip(" .")
-    while True:
-        if name.endswith(".pub"):
-            return False
-        if _KEY_WORD.fullmatch(name) or any(fnmatch(name, pattern) for pattern in _KEY_FILES.split()):
-            return True
-        shorter = _COPY.sub("", name)
-        if shorter in ("", name):
-            return False
-        name = shorter
 
 
 def _own_homes(session: Session) -> list[os.stat_result]:

@@ -13,11 +13,9 @@ import itertools
 import logging
 import re
 import sys
-import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, Literal, TypeVar, cast
@@ -147,12 +145,9 @@ class Extensions:
 
     def _having(self, hook: str) -> Iterator[Extension]:
         """Yield the extensions that implement a hook; all for "". Those that are not imported yet are imported now."""
-        if wanted := {one.name: one.point for one in self._known if one.point is not None}:
-            loaded = _import_all(wanted)
-            self._known = [
-                _with_hooks(one, loaded[one.name]) if one.point is not None and one.name in loaded else one
-                for one in self._known
-            ]
+        self._known = [
+            one if one.point is None else _with_hooks(one, _loaded(one.point)) for one in self._known
+        ]
         for one in self._known:
             if not hook or hook in one.adds:
                 yield one
@@ -438,48 +433,12 @@ def import_target(target: str) -> Any:
     raise ImportError(f"{target!r} can't be imported: {loaded}") from loaded.error
 
 
-# The modules of extensions whose import hangs, with the time at which the wait for it began.
-_hanging: dict[str, float] = {}
-# Held where a thread gives up waiting for an import, and where the import ends: one of the two comes first.
-_hanging_lock = threading.Lock()
-
-
-def _import_all(points: Mapping[str, importlib_metadata.EntryPoint]) -> dict[str, _Loaded]:
-    """Import extensions. Return for each name its hooks, or what its import raised or that it hangs.
-
-    One thread imports all of them, since a thread costs more than an import. If one hangs, another thread goes on with
-    the rest.
-    """
-    loaded: dict[str, _Loaded] = {}
-    waiting = []
-    for name, point in points.items():
-        known = _registered.get(point.value)
-        if known is not None and known[0] is sys.modules.get(point.value):
-            loaded[name] = known[1]
-        elif point.value in _hanging:
-            loaded[name] = StillRunning(time.monotonic() - _hanging[point.value])
-        else:
-            waiting.append(name)
-    while waiting:
-        began, done = time.monotonic(), dict[str, _Loaded]()
-
-        def run(names: tuple[str, ...] = tuple(waiting), done: dict[str, _Loaded] = done) -> None:
-            for name in names:
-                result = call_foreign(_register, points[name])
-                with _hanging_lock:
-                    if _hanging.pop(points[name].value, None) is not None:
-                        return  # left behind: another thread has the rest
-                    done[name] = result
-
-        ended = call_with_timeout(f"extensions {waiting[0]} {id(done)}", run, IMPORT_TIMEOUT_S)
-        with _hanging_lock:
-            loaded |= done
-            waiting = waiting[len(done) :]
-            if waiting and isinstance(ended, StillRunning):
-                name = waiting.pop(0)
-                _hanging[points[name].value] = began
-                loaded[name] = ended
-    return loaded
+def _loaded(point: importlib_metadata.EntryPoint) -> _Loaded:
+    """Import an extension. Return its hooks, or what its import raised or that it hangs."""
+    known = _registered.get(point.value)
+    if known is not None and known[0] is sys.modules.get(point.value):
+        return known[1]
+    return call_with_timeout(f"extension {point.value}", partial(_register, point), IMPORT_TIMEOUT_S)
 
 
 def _with_hooks(extension: Extension, loaded: _Loaded) -> Extension:

@@ -1,19 +1,20 @@
 """Import of a plugin folder as a package of its own name, with the modules beside it.
 
 Plugins name a module of their folder relatively (`from . import store`) and absolutely (`import store`). An absolute
-name is compiled as a relative one: the module belongs to this folder alone, so that two plugins with a `store.py` each
+name is imported as a relative one: the module belongs to this folder alone, so that two plugins with a `store.py` each
 get their own, and `sys.path` stays as it is.
 """
 
 from __future__ import annotations
 
-import ast
+import builtins
 import hashlib
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -21,8 +22,6 @@ from typing import Any
 # A package of their own for modules of plugin folders, so that a folder named like an installed package
 # hides nothing.
 FOLDER_PACKAGE = "_hermes_user_memory"
-
-_IGNORED = "_hermes_submodule"
 
 
 def import_folder(folder: Path, requires: Sequence[str] = (), reserved: Collection[str] = ()) -> ModuleType:
@@ -45,9 +44,8 @@ def import_folder(folder: Path, requires: Sequence[str] = (), reserved: Collecti
     siblings = (
         frozenset(_modules_beside(folder)) - {need.replace("-", "_") for need in requires} - {*reserved}
     )
-    _finder.add(name, folder, siblings)
-    if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
+    if _FolderFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _FolderFinder)
     spec = importlib.util.spec_from_file_location(
         name,
         folder / "__init__.py",
@@ -61,6 +59,8 @@ def import_folder(folder: Path, requires: Sequence[str] = (), reserved: Collecti
         vars(sys.modules[FOLDER_PACKAGE])["__path__"] = []
     # The module must be in sys.modules while it runs, because its sub-modules import it.
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    # Python takes the `__import__` of an `import` from the `__builtins__` of the module.
+    vars(module)["__builtins__"] = _Builtins(__import__=_import_of(name, folder, siblings))
     with ExitStack() as undo:
         # A module that failed half-way must not be found by the next import.
         undo.callback(_forget_modules, name)
@@ -85,20 +85,9 @@ def _modules_beside(folder: Path) -> Iterator[str]:
 class _FolderFinder:
     """Finder of the modules in plugin folders: it gives them the loader that resolves names of the folder."""
 
-    def __init__(self) -> None:
-        self._folders: dict[str, tuple[Path, frozenset[str]]] = {}
-
-    def add(self, package: str, folder: Path, siblings: frozenset[str]) -> None:
-        """Serve the modules of this package."""
-        self._folders[package] = folder, siblings
-
-    def folder_of(self, module: str) -> tuple[str, Path, frozenset[str]]:
-        """Return the package of a plugin folder that the module is in, its folder, and the modules beside it."""
-        package = ".".join(module.split(".")[:2])
-        return package, *self._folders[package]
-
+    @classmethod
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of a module in a plugin folder, None for any other module."""
         if not fullname.startswith(f"{FOLDER_PACKAGE}.") or path is None:
@@ -109,40 +98,50 @@ class _FolderFinder:
         return spec
 
 
-_finder: Any = _FolderFinder()
-
-
 class _SiblingLoader(importlib.machinery.SourceFileLoader):
     """Loader of one module of a plugin folder."""
 
-    def get_code(self, fullname: str) -> CodeType | None:
+    def get_code(self, fullname: str) -> CodeType:
         """Compile the source. Cached bytecode is another host's, which may share the folder."""
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 
-    def source_to_code(  # type: ignore[override]
-        self, data: Any, path: Any, *, _optimize: int = -1
-    ) -> CodeType:
-        """Compile the source with the absolute names of modules beside the plugin as relative ones."""
-        tree = ast.parse(data, path)
-        package, folder, siblings = _finder.folder_of(self.name)
-        wanted = {name for name in _absolute_names(tree) & siblings if not _is_installed(name, folder)}
-        if wanted:
-            depth = self.name.count(".") - package.count(".") + self.is_package(self.name)
-            tree = ast.fix_missing_locations(_RelativeImports(wanted, depth).visit(tree))
-        code: CodeType = compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
-        return code
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module with the `__import__` of its folder, which the functions in it use as well."""
+        package = sys.modules[".".join(self.name.split(".")[:2])]
+        vars(module)["__builtins__"] = vars(package)["__builtins__"]
+        super().exec_module(module)
 
 
-def _absolute_names(tree: ast.Module) -> set[str]:
-    """Return the top names of all absolute imports in a module."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            names.add(node.module.partition(".")[0])
-    return names
+class _Builtins(dict[str, Any]):
+    """The builtins of this process, also those that are added later, with another `__import__`."""
+
+    def __missing__(self, name: str) -> Any:
+        return vars(builtins)[name]
+
+
+def _import_of(package: str, folder: Path, siblings: frozenset[str]) -> Callable[..., ModuleType]:
+    """Return an `__import__` that takes the absolute name of a module beside the plugin as that module."""
+
+    @cache
+    def is_beside(name: str) -> bool:
+        return name in siblings and not _is_installed(name, folder)
+
+    def import_module(
+        name: str,
+        globals: Mapping[str, Any] | None = None,  # noqa: A002  called by this name, as that of Python
+        locals: Mapping[str, Any] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        top = name.partition(".")[0]
+        if level or not is_beside(top):
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        module = builtins.__import__(f"{package}.{name}", globals, locals, fromlist or ())
+        # `import store.facts` binds the name of the top module.
+        return module if fromlist else sys.modules[f"{package}.{top}"]
+
+    return import_module
 
 
 def _is_installed(name: str, folder: Path) -> bool:
@@ -158,35 +157,3 @@ def _is_installed(name: str, folder: Path) -> bool:
     places = [place for place in (*(spec.submodule_search_locations or ()), spec.origin) if place]
     # Another plugin may have put its own folder on sys.path. A module without a place is a view for another host.
     return bool(places) and not any(Path(place).is_relative_to(folder.parent) for place in places)
-
-
-class _RelativeImports(ast.NodeTransformer):
-    """Rewrites absolute imports of some modules as relative imports, `depth` packages up."""
-
-    def __init__(self, names: Collection[str], depth: int) -> None:
-        self._names, self._depth = names, depth
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
-        """Rewrite `from store import Facts`."""
-        if not node.level and node.module and node.module.partition(".")[0] in self._names:
-            node.level = self._depth
-        return node
-
-    def visit_Import(self, node: ast.Import) -> list[ast.AST]:
-        """Rewrite `import store`, `import store.facts` and `import store.facts as facts`."""
-        nodes: list[ast.AST] = []
-        for alias in node.names:
-            top, _, rest = alias.name.partition(".")
-            if top not in self._names:
-                nodes.append(ast.Import([alias]))
-                continue
-            parent, _, last = alias.name.rpartition(".")
-            if rest:
-                # Without `as`, the name that is bound is that of the top module.
-                nodes.append(self._from(parent, last, alias.asname or _IGNORED))
-            if not rest or not alias.asname:
-                nodes.append(self._from("", top, alias.asname or top))
-        return [ast.copy_location(new, node) for new in nodes]
-
-    def _from(self, module: str, name: str, bound: str) -> ast.ImportFrom:
-        return ast.ImportFrom(module or None, [ast.alias(name, bound)], self._depth)

@@ -55,6 +55,7 @@ from hermes_core.loader.foreign import ForeignHost
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout, loading
 from hermes_core.loader.variables import call_with_stored_variables, unset_variables
 from hermes_core.packages import OWN_PACKAGES
+from hermes_core.shell_words import shell_word
 
 logger = logging.getLogger(__name__)
 
@@ -152,11 +153,9 @@ def load_provider(
     raise error
 
 
-def load_folder(
-    place: ProviderCandidate, home: HermesHome, *, timeout: float = LOAD_TIMEOUT_S
-) -> LoadedProvider:
+def load_folder(place: ProviderCandidate, home: HermesHome) -> LoadedProvider:
     """Load the provider of a plugin folder that need not lie in the home yet. Raises as `load_provider` does."""
-    return _load_candidate(place, home, place.name, LoadControl(), timeout, None, ForeignHost(home))
+    return _load_candidate(place, home, place.name, LoadControl(), LOAD_TIMEOUT_S, None, ForeignHost(home))
 
 
 def load_observers(
@@ -619,7 +618,7 @@ def _missing_module_error(
         return error
     # This package is installed: it prints the message.
     others = [need for need, name in requires.items() if name not in OWN_PACKAGES]
-    packages = " ".join(f"{need!r}" for need in declared or others)
+    packages = " ".join(map(shell_word, declared or others))
     # Setup shows what plugin.yaml names, and installs it after a question.
     setup = f"run: hermes-memory memory setup {place.name}" if place.is_folder and packages else ""
     return ProviderUnavailable(

@@ -30,6 +30,7 @@ from hermes_core.contract.values import (
 )
 from hermes_core.errors import ConfigError, OutboxError, ProviderError
 from hermes_core.home import HermesHome
+from hermes_core.kit.text import plain
 from hermes_core.manager.call import ABSENT, CallResult
 from hermes_core.manager.composite import WriteKind, takes
 from hermes_core.manager.observers import Listener, Observers
@@ -41,7 +42,7 @@ from hermes_core.manager.stats import ManagerConfig, ProviderHealth
 from hermes_core.manager.worker import PendingCall
 from hermes_core.manager.writes import NO_PROVIDERS, Writes
 from hermes_core.outbox.recovery import open_outbox
-from hermes_core.outbox.rows import Transcripts, encode, encode_end, plain
+from hermes_core.outbox.rows import Transcripts, encode, encode_end
 from hermes_core.outbox.store import Outbox
 from hermes_core.safety.fence import clean_result, without_context
 from hermes_core.safety.redact import redact_value
@@ -106,7 +107,7 @@ class MemoryManager:
         tracer: Tracer | None = None,
         refuse_local: str = "",
     ) -> None:
-        self.home, self.tracer = home, tracer
+        self.home, self._tracer = home, tracer
         self._transcripts = transcripts
 
         def outgoing(value: Any) -> Any:

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Refused, Session
+from hermes_core.kit.text import plain
 from hermes_core.manager.call import CallResult, Status
 from hermes_core.manager.observers import Observers
 from hermes_core.manager.providers import ProviderHandle, ProviderInstance, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, State
 from hermes_core.manager.worker import PendingCall
-from hermes_core.outbox.rows import plain
 from hermes_core.stopping import stopped, wait_unless_stopped
 
 # Seconds for which a warmed recall may stand in for a fresh one: about as long as a conversation keeps to

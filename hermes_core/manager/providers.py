@@ -45,9 +45,8 @@ from hermes_core.manager.stats import (
     State,
 )
 from hermes_core.manager.worker import Coroutines, PendingCall, Worker, ignore_result
-from hermes_core.safety.fence import without_context
+from hermes_core.safety.fence import clean_result
 from hermes_core.safety.redact import redact_value
-from hermes_core.safety.templates import without_turns
 from hermes_core.stopping import wait_unless_stopped
 from hermes_core.storage.files import make_private
 
@@ -875,7 +874,7 @@ def schema_fault(schema: dict[str, Any]) -> str:
 
 def _clean_schema(handle: ProviderHandle, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a provider's schema as the model gets it: labelled, without fences and turns, and of a bounded length."""
-    clean: dict[str, Any] = _without_turns(without_context(dict(schema)))
+    clean: dict[str, Any] = clean_result(dict(schema))
     text = clean.get("description", "")
     if len(text) > MAX_DESCRIPTION_CHARS:
         handle.add_tool_problem(
@@ -885,14 +884,6 @@ def _clean_schema(handle: ProviderHandle, schema: Mapping[str, Any]) -> dict[str
         f"{text[:MAX_DESCRIPTION_CHARS]} (tool of the memory provider {handle.name})".strip()
     )
     return clean
-
-
-def _without_turns(value: Any) -> Any:
-    if isinstance(value, str):
-        return without_turns(value)
-    if isinstance(value, Mapping):
-        return {key: _without_turns(entry) for key, entry in value.items()}
-    return [_without_turns(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 class ToolIndex:

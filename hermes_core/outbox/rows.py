@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import dataclasses
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -26,6 +25,7 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.errors import OutboxError
+from hermes_core.kit.text import field_names, plain
 
 SCHEMA = 1
 """Version of the JSON in a row. A row with a higher version becomes a dead letter; it can be sent after an upgrade."""
@@ -154,43 +154,20 @@ def switch_from(value: Mapping[str, Any]) -> SessionSwitch:
     return SessionSwitch(**_known(SessionSwitch, {**value, **sides, "rewound_turns": rewound}))
 
 
-def plain(value: Any) -> Any:
-    """Return `value` as JSON data. An object that JSON can't represent becomes its `str`.
-
-    >>> plain(Delegation("d1", "task", "result"))["task"]
-    'task'
-    """
-    if isinstance(value, str | int | float | None):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(entry) for entry in value]
-    if names := _field_names(type(value)):  # type: ignore[arg-type]  # mypy takes no type for hashable
-        return {name: plain(getattr(value, name)) for name in names}
-    return str(value)
-
-
 class Transcript:
-    """A `TranscriptReader` over messages in memory."""
+    """A `TranscriptReader` that calls a function each time, so that what is gone by then is not read."""
 
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages = tuple(messages)
-
-    def messages(self) -> Sequence[Message]:
-        """Return the messages, oldest first."""
-        return self._messages
-
-
-class _RedactedTranscript:
-    """A reader that redacts messages when it reads them, because the session store keeps them unredacted."""
-
-    def __init__(self, reader: TranscriptReader, redact: Redact) -> None:
-        self._reader = reader
-        self._redact = redact
+    def __init__(self, read: Callable[[], Sequence[Message]]) -> None:
+        self._read = read
 
     def messages(self) -> Sequence[Message]:
-        return tuple(self._redact(plain(self._reader.messages())))
+        """Return the messages, oldest first; no messages if the session was deleted."""
+        return self._read()
+
+
+def _redacted_messages(stored: TranscriptReader, redact: Redact) -> Sequence[Message]:
+    # The session store keeps them unredacted.
+    return tuple(redact(plain(stored.messages())))
 
 
 def _body(session: Session, value: dict[str, Any]) -> str:
@@ -230,21 +207,15 @@ def _arguments(
     if hook == "forget_user":
         return {"user": value["user"]}
     if hook == "on_session_end":
-        reader: TranscriptReader = Transcript(())
+        read: Callable[[], Sequence[Message]] = tuple
         if "messages" in value:
-            reader = Transcript(json.loads(zlib.decompress(base64.b85decode(value["messages"]))))
+            read = partial(tuple, json.loads(zlib.decompress(base64.b85decode(value["messages"]))))
         elif transcripts is not None:
-            reader = _RedactedTranscript(transcripts(session.id, value["last_message_id"]), redact)
-        return {"reader": reader, "reason": value["reason"]}
+            read = partial(_redacted_messages, transcripts(session.id, value["last_message_id"]), redact)
+        return {"reader": Transcript(read), "reason": value["reason"]}
     raise KeyError(hook)
 
 
 def _known(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
     # A later version of this package may have written fields that this version does not know.
-    return {name: value[name] for name in _field_names(kind) if name in value}
-
-
-@lru_cache(maxsize=64)
-def _field_names(kind: type) -> tuple[str, ...]:
-    # Cached: `plain` asks for each value of each row.
-    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
+    return {name: value[name] for name in field_names(kind) if name in value}

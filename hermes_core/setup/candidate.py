@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -25,8 +26,8 @@ from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.loader.requirements import missing_packages
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.memory import account_of
 from hermes_core.outbox.recovery import outbox_of_home
+from hermes_core.selection import account_of
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.setup.answers import Answers, select_provider
 from hermes_core.setup.installer import missing_dependencies
@@ -209,7 +210,7 @@ def missing_tools(tools: Iterable[ExternalTool]) -> list[ExternalTool]:
 
 
 def _is_there(tool: ExternalTool) -> bool:
-    command = shlex.split(tool.check) if tool.check else [tool.name]
+    command = shlex.split(tool.check, posix=os.name != "nt") if tool.check else [tool.name]
     if not command or shutil.which(command[0]) is None:
         return False
     if not tool.check:

@@ -22,6 +22,7 @@ from hermes_core.loader.discover import BUNDLED
 from hermes_core.loader.requirements import missing_packages
 from hermes_core.packages import OWN_PACKAGES, find_package
 from hermes_core.safety.redact import redact
+from hermes_core.shell_words import shell_line
 
 # Some providers bring a model's runtime of several hundred megabytes.
 INSTALL_TIMEOUT_S = 900.0
@@ -39,7 +40,7 @@ _INDEX_VARIABLES = (
 )
 
 
-NO_INSTALLER_REMEDY = f"run '{shlex.quote(sys.executable)} -m ensurepip', or install uv"
+NO_INSTALLER_REMEDY = f"run: {shell_line((sys.executable, '-m', 'ensurepip'))}; or install uv"
 
 
 class InstallStep(Struct, frozen=True):
@@ -65,12 +66,13 @@ class InstallStep(Struct, frozen=True):
 
     def run(self) -> None:
         """Install the packages. Raises `SetupFailed` with the last lines of the installer, or if one is still missing."""
-        names, command = ", ".join(self.packages), shlex.join(self.command)
+        names, command = ", ".join(self.packages), shell_line(self.command)
         try:
             done = subprocess.run(
                 self.command,
                 capture_output=True,
                 text=True,
+                errors="replace",  # pip may write in another encoding than the locale's
                 timeout=INSTALL_TIMEOUT_S,
                 check=False,
                 env=self.environment,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
+import extending
 import pytest
-
-from hermes_core import extending
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "hermes_core"
@@ -21,27 +22,29 @@ CORE = ROOT / "hermes_core"
 # A package imports packages of earlier steps, and packages of its own step as long as they form no circle. What it needs
 # of a later one is a parameter that memory.py passes in.
 STEPS = [
-    ("errors", "contract", "packages", "safety", "recall", "stopping", "tracing"),
+    ("errors", "contract", "packages", "safety", "shell_words", "recall", "stopping", "tracing"),
     ("home",),
     ("storage",),
     ("config", "logs", "loopback"),
     ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions"),
     ("turn_recall", "problems"),
-    ("origins",),
+    ("noted", "origins", "selection"),
+    ("session_facts",),
+    ("recaller",),
     ("lifecycle",),
     ("turn",),
     ("conversation",),
     ("memory",),
     ("aio",),
-    ("forget", "health", "importers"),
+    ("forget", "health"),
     ("actions", "setup"),
     ("cli",),
     ("__main__",),
 ]
 STEP_OF = {package: step for step, packages in enumerate(STEPS) for package in packages}
-# The earlier name of the package hermes-memory-testing, which it imports, and a list that no program imports.
-APART = {"testing", "extending"}
+# The earlier name of the package hermes-memory-testing, which it imports.
+APART = {"testing"}
 
 BROAD = {
     "aio.py",
@@ -52,12 +55,44 @@ BROAD = {
     "sessions/summaries.py",
     "storage/engine.py",
 }
+POSIX_NAMES = {
+    "os": {
+        "fork",
+        "killpg",
+        "geteuid",
+        "getuid",
+        "setsid",
+        "mkfifo",
+        "chown",
+        "openpty",
+        "sysconf",
+        "statvfs",
+    },
+    "signal": {
+        "SIGKILL",
+        "SIGHUP",
+        "SIGALRM",
+        "SIGSTOP",
+        "SIGCONT",
+        "SIGPIPE",
+        "SIGQUIT",
+        "pause",
+        "alarm",
+        "setitimer",
+    },
+    "socket": {"AF_UNIX"},
+}
 POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "readline", "curses"}
 OF_THE_MANAGER = {"threading", "atexit", "multiprocessing", "concurrent", "_thread"}
 FOR_PROVIDERS = ("hermes_core.contract", "hermes_core.errors", "hermes_core.kit", "hermes_core.recall")
 
 ADAPTERS = sorted(p for p in ROOT.glob("integrations/*/hermes_*/**/*.py"))
 MODULES = sorted(CORE.rglob("*.py"))
+TESTS = sorted(
+    p
+    for folder in ("tests", "plugins/*/tests", "integrations/*/tests")
+    for p in ROOT.glob(f"{folder}/**/*.py")
+)
 PLUGINS = sorted(p for p in ROOT.glob("plugins/*/hermes_*/**/*.py"))
 EXTENSIONS = [p for p in PLUGINS if p.relative_to(ROOT).parts[2].startswith("hermes_memory_")]
 PROVIDERS = [p for p in PLUGINS if p not in EXTENSIONS]
@@ -142,13 +177,18 @@ def test_no_packages_of_one_step_import_each_other_in_a_circle() -> None:
     ).prepare()
 
 
-def test_no_plugin_imports_another_one() -> None:
+def test_a_plugin_imports_of_another_one_what_its_package_names_and_only_if_it_depends_on_it() -> None:
     packages = {path.parent.name for path in ROOT.glob("plugins/*/hermes_*/__init__.py")}
-    wrong = {
-        name_of(p): others
-        for p in PLUGINS
-        if (others := packages & {i.split(".")[0] for i in imports(p)} - {p.relative_to(ROOT).parts[2]})
-    }
+    wrong = {}
+    for path in PLUGINS:
+        _, folder, own = path.relative_to(ROOT).parts[:3]
+        project = tomllib.loads((ROOT / "plugins" / folder / "pyproject.toml").read_text(encoding="utf-8"))[
+            "project"
+        ]
+        needed = {re.split(r"[^\w-]", one)[0].replace("-", "_") for one in project["dependencies"]}
+        others = {name for name in imports(path) if name.split(".")[0] in packages - {own}}
+        if others - needed:
+            wrong[name_of(path)] = others - needed
     assert wrong == {}
 
 
@@ -194,6 +234,44 @@ def test_everything_is_caught_only_at_the_named_borders() -> None:
 def test_nothing_of_one_system_is_imported_at_the_top() -> None:
     tops = {name_of(p): {name.split(".")[0] for name in imports_at_top(p)} for p in MODULES + PLUGINS}
     assert {path: wrong for path, names in tops.items() if (wrong := names & POSIX_ONLY)} == {}
+
+
+def posix_names(node: ast.AST) -> set[str]:
+    """Return what a part of a test takes from modules or names that Windows lacks."""
+    names = {name for inner in ast.walk(node) for name in imported(inner) if name in POSIX_ONLY}
+    return names | {
+        f"{inner.value.id}.{inner.attr}"
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Attribute)
+        and isinstance(inner.value, ast.Name)
+        and inner.attr in POSIX_NAMES.get(inner.value.id, ())
+    }
+
+
+def test_each_test_can_be_collected_on_windows_and_is_skipped_there_if_it_needs_posix() -> None:
+    wrong = {}
+    for path in TESTS:
+        skipped = any("pytestmark" in ast.unparse(node) for node in tree_of(path).body)
+        for node in tree_of(path).body:
+            if isinstance(node, ast.FunctionDef):
+                marks = " ".join(map(ast.unparse, node.decorator_list))
+                needs = posix_names(node) if node.name.startswith("test_") else set()
+                needs = (
+                    set()
+                    if skipped or any(word in marks for word in ("posix", "skipif", "terminal"))
+                    else needs
+                )
+            else:
+                is_guarded = isinstance(node, ast.If | ast.Try | ast.ClassDef) or "hasattr" in ast.unparse(
+                    node
+                )
+                needs = set() if is_guarded else posix_names(node)
+            # Names of `os` and `signal` may stand behind a question in the same line, as in `os.name == "nt" or os.geteuid()`.
+            source = ast.unparse(node)
+            needs = {name for name in needs if name in POSIX_ONLY or "os.name" not in source}
+            if needs:
+                wrong[f"{name_of(path)}:{node.lineno}"] = needs
+    assert wrong == {}
 
 
 def test_a_provider_imports_public_names_only() -> None:

@@ -39,6 +39,7 @@ def test_each_scene_of_the_demo_shows_what_its_heading_says(hermes: Any) -> None
     assert (facts.count("\N{CHECK MARK}"), facts.count("\N{BALLOT X}")) == (5, 0)
     assert "I'm allergic to cashews" in facts
     assert REMEMBERED in prompt
+    assert "with `fact_feedback`." in prompt  # the last words of the provider
     assert QUESTION in message
     fence = message.split("<memory-context>")[1].split("</memory-context>")[0]
     assert "I'm allergic to cashews" in " ".join(

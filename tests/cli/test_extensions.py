@@ -52,7 +52,10 @@ def test_a_command_of_a_missing_package_names_it_and_how_to_install_it(
     assert "Not installed: hermes-memory-ui." in " ".join(help_text.split())
 
 
-@pytest.mark.parametrize(("words", "meant"), [(("memry",), "memory"), (("memory", "satus"), "status")])
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(("memry",), "memory"), (("memory", "satus"), "status"), (("holographc",), "holographic")],
+)
 def test_a_near_match_is_named_at_every_level(hermes: Any, words: tuple[str, ...], meant: str) -> None:
     assert f"did you mean {meant!r}?" in hermes(*words, code=2).stderr
 

@@ -116,7 +116,7 @@ def test_a_proxy_can_be_forced(hermes: Hermes, hermes_home: HermesHome) -> None:
 def test_names_are_listed_without_values_and_with_what_the_environment_replaces(
     hermes: Hermes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert hermes("keys", "list").stdout == f"no key is in {hermes_home.env_file}\n"
+    assert hermes("keys", "list").stdout == f"No key is in {hermes_home.env_file}.\n"
     hermes("keys", "set", "B_KEY", typed=SECRET)
     monkeypatch.setenv("A_KEY", "other")
     done = hermes("keys", "set", "A_KEY", typed=SECRET)

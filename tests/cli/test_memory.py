@@ -15,7 +15,7 @@ def test_an_entry_is_added_replaced_and_removed(hermes: Any, data: Any) -> None:
     assert "Entry replaced." in hermes("memory", "replace", "tea", "Likes rye").stdout
     assert data("memory", "show") == {"memory": ["Likes rye"], "user": []}
     assert "Entry removed." in hermes("memory", "remove", "rye").stdout
-    assert hermes("memory", "show").stdout == "Nothing is remembered yet.\n"
+    assert hermes("memory", "show").stdout == "There are no notes yet.\n"
 
 
 def test_each_file_is_its_own(hermes: Any, data: Any) -> None:
@@ -93,7 +93,7 @@ def test_history_and_undo(hermes: Any, data: Any) -> None:
 
 
 def test_reset_asks_first_and_can_be_undone(hermes: Any, data: Any) -> None:
-    assert hermes("memory", "reset").stdout == "nothing to reset\n"
+    assert hermes("memory", "reset").stdout == "Nothing to reset.\n"
     hermes("memory", "add", "Likes tea")
     hermes("memory", "add", "Is called Ana", "--target", "user")
     assert "1 in memory and 1 in user" in hermes("memory", "reset", typed="n\n", code=1).stdout
@@ -109,7 +109,7 @@ def test_switched_off_memory_says_so(hermes: Any, hermes_home: HermesHome, data:
     set_value(hermes_home, "memory.user_profile_enabled", False)
     assert "Memory is not available" in hermes("memory", "add", "x", code=1).stderr
     assert "switched off" in hermes("memory", "show").stdout
-    assert hermes("memory", "reset", "--yes").stdout == "nothing to reset\n"
+    assert hermes("memory", "reset", "--yes").stdout == "Nothing to reset.\n"
     assert not data("memory", "status")["builtin"]["memory"]["enabled"]
 
 
@@ -287,7 +287,7 @@ def test_a_users_profile_is_shown_changed_and_undone_by_name(
         Session("r", platform="bridge:100%", user_id="ann:2"),
     ):
         hermes("memory", "add", "Is a tea room", "--target", "user", "--user", there.owner)
-        assert hermes_home.user_md_of(there.owner).read_text() == "Is a tea room"
+        assert (hermes_home.folder_of(there.owner) / "USER.md").read_text() == "Is a tea room"
         assert data("memory", "show", "--user", there.owner)["user"] == ["Is a tea room"]
 
 
@@ -312,12 +312,12 @@ def test_an_entry_that_the_model_is_not_shown_is_told_of(hermes: Any, hermes_hom
     hermes("memory", "add", "Momo is the cat of Ana")
     set_value(hermes_home, "memory.memory_char_limit", 10)
     shown = hermes("memory", "show")
-    assert shown.stdout == "Nothing of what is remembered is shown to the model.\n"
+    assert shown.stdout == "No note is shown to the model.\n"
     assert "its 22 characters are more than the store's 10" in shown.stderr
     assert "over its limit" in hermes("memory", "status").stdout
     cure = shown.stderr.partition("hermes-memory ")[2].split()
     assert hermes(*cure).stdout.startswith("Entry removed.")
-    assert hermes("memory", "show").stdout == "Nothing is remembered yet.\n"
+    assert hermes("memory", "show").stdout == "There are no notes yet.\n"
 
 
 @pytest.mark.sqlite_only("a damaged or missing file")

@@ -23,7 +23,7 @@ def memory(hermes_home: HermesHome) -> Iterator[Memory]:
 
 
 def note(memory: Memory, text: str, origin: Any = "web", session: Session | None = None) -> None:
-    who = memory.complete(session) if session else memory.local_session
+    who = memory.session(session) if session else memory.local_session
     operations = [Operation("add", text)]
     assert memory.curated.of(who).write("memory", operations, who, reading=Reading(origin))["success"]
 
@@ -55,7 +55,7 @@ def test_show_names_the_origin_of_each_note(
 def test_show_says_that_notes_wait_although_the_prompt_is_empty(hermes: Any, memory: Memory) -> None:
     note(memory, PAGE)
     shown = hermes("memory", "show")
-    assert shown.stdout == "Nothing of what is remembered is in the system prompt.\n"
+    assert shown.stdout == "No note is in the system prompt.\n"
     assert "1 note from a web page waits and is in no system prompt: hermes-memory review" in shown.stderr
     note(memory, "The museum closes at 5")
     shown = hermes("memory", "show")

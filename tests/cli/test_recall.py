@@ -34,7 +34,7 @@ def test_recall_shows_what_a_turn_would_be_given_by_source(
     hermes("import", chat)
     hermes("memory", "add", "Likes tea")
     report = data("recall", "What is my cat called?")
-    assert report.keys() == {"query", "results", "tokens", "elapsed_ms", "problems"}
+    assert report.keys() == {"query", "results", "tokens", "elapsed_ms", "problems", "unread"}
     assert all(result.keys() == FIELDS for result in report["results"])
     first = {result["source"]: result for result in reversed(report["results"])}
     assert first["memory"]["text"] == "Likes tea"
@@ -94,6 +94,14 @@ def test_k_bounds_the_results_of_a_source(hermes: Any, data: Any, chat: Path) ->
     assert len(data("recall", "-k", "1", "cat")["results"]) == 1
     for wrong in ("0", "-1", "many", "1001"):
         hermes("recall", "-k", wrong, "cat", code=2)
+
+
+def test_nothing_is_claimed_of_a_store_that_can_not_be_searched(hermes: Any, hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir(exist_ok=True)
+    hermes_home.state_db.write_bytes(b"no database" * 1000)
+    answer = hermes("recall", "cat", code=3)
+    assert "not everything could be searched" in answer.stdout
+    assert "Nothing is remembered" not in answer.stdout
 
 
 def test_nothing_found_is_no_failure(hermes: Any, data: Any) -> None:

@@ -30,10 +30,10 @@ def memory(hermes_home: HermesHome) -> Iterator[Memory]:
 def note(
     memory: Memory, text: str, origin: Any = "web", session: Session | None = None, old: str = ""
 ) -> None:
-    who = memory.complete(session) if session else memory.local_session
+    who = memory.session(session) if session else memory.local_session
     operation = Operation("replace", text, old) if old else Operation("add", text)
     assert memory.curated.of(who).write("memory", [operation], who, reading=Reading(origin))["success"]
-    memory.inventory.record()  # as the tool does
+    memory.internals.inventory.record()  # as the tool does
 
 
 def prompt(home: HermesHome, session: Session | None = None) -> str:
@@ -128,6 +128,34 @@ def test_a_terminal_is_asked_about_each_note(
     ]
     assert PAGE in prompt(hermes_home)
     assert data("memory", "show")["memory"] == [PAGE, "The zoo opens at 8", "The park opens at 6"]
+
+
+def test_fifty_notes_are_reviewed_by_where_they_come_from(
+    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome, terminal: None
+) -> None:
+    for number in range(48):
+        note(memory, f"Page fact {number}", session=Session(f"s{number % 3}"))
+    note(memory, "From a tool", "tool")
+    note(memory, "From another tool", "tool")
+    shown = hermes("review", typed="A\nr\nA\nR\na\ns\n").stdout
+    assert "16 from a web page, session s0:" in shown
+    assert [one["entry"] for one in data("review")["waiting"]] == ["From another tool"]
+    kept = data("memory", "show")["memory"]
+    assert len(kept) == 16 + 15 + 2
+    assert "Page fact 0" in prompt(hermes_home)
+    assert "Page fact 1" not in kept  # the first of the second group
+
+
+def test_notes_that_have_waited_for_long_expire_with_a_word(
+    hermes: Any, data: Any, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = memory.curated.files.clock()
+    monkeypatch.setattr(memory.curated.files, "clock", lambda: now - 91 * 86400)
+    note(memory, PAGE)
+    assert "waited for 90 days, and expired" in hermes("review").stdout
+    assert data("memory", "show")["memory"] == []
+    hermes("memory", "undo")
+    assert data("memory", "show")["memory"] == [PAGE]
 
 
 def test_an_origin_can_be_accepted_always(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType, SimpleNamespace
@@ -21,6 +22,7 @@ WITHOUT_JSON = {
     "completion": "it prints a script",
     "mcp": "its standard output belongs to the client",
     "sessions export": "it writes JSON Lines",
+    "serve": "it serves until it is stopped",
     "ui": "it serves a page until it is stopped",
 }
 """Commands without `--json`, with the reason that the command itself gives."""
@@ -176,6 +178,22 @@ def test_a_wrong_option_and_a_near_word_are_one_line(commands: dict[str, click.C
         near = invoke(*above, f"{last}x")
         assert (near.exit_code, near.stdout, near.stderr.count("\n")) == (2, "", 1), words
         assert "did you mean" in near.stderr, words
+
+
+def test_bytes_that_are_no_text_are_wrong_usage(commands: dict[str, click.Command]) -> None:
+    word = os.fsdecode(b"caf\xe9")  # as a terminal of another encoding sends it
+    tried = set()
+    for words, command in commands.items():
+        arguments = [param for param in command.params if isinstance(param, click.Argument)]
+        options = [param for param in command.params if isinstance(param, click.Option)]
+        for param in [*arguments[:1], *options]:
+            if runs(command) and isinstance(param.type, click.types.StringParamType):
+                given = [] if param in arguments else [param.opts[0]]
+                refused = invoke(*words.split(), *given, word)
+                assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1), words
+                assert "no UTF-8 text" in refused.stderr, words
+                tried.add(" ".join([words, *given]))
+    assert {"forget", "storage move --to", "memory add", "sessions search --source", "keys set"} <= tried
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,7 @@ def test_a_heading_is_no_markup(hermes: Any, tmp_path: Path) -> None:
     assert "[red]mine[" in hermes("--home", home, "config", "list").stdout
 
 
+@pytest.mark.posix_files("names with control characters")
 def test_the_names_of_folders_do_not_drive_it(hermes: Any, hermes_home: HermesHome) -> None:
     folder = hermes_home.plugins / f"notes {NASTY.splitlines()[0].replace('/', '')}"
     folder.mkdir(parents=True)
@@ -176,7 +177,7 @@ def test_output_that_can_not_be_written_is_one_clear_line(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("sys.stdout", Full())
-    with pytest.raises(Failure, match="No space left on device; check the disk"):
+    with pytest.raises(Failure, match="No space left on device; free disk space"):
         main(words, standalone_mode=False)
 
 

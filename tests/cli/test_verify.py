@@ -33,7 +33,7 @@ def change(home: HermesHome, sql: str, *values: object) -> None:
 
 
 def test_a_whole_record_is_reported_with_its_hash(hermes: Any, hermes_home: HermesHome) -> None:
-    assert hermes("verify").stdout == "nothing was recorded yet\n"
+    assert hermes("verify").stdout == "Nothing was recorded yet.\n"
     assert not hermes_home.state_db.exists()
     hermes("memory", "add", "Likes tea")
     assert hermes("verify").stdout.startswith("notes: 2 events, whole, hash ")
@@ -87,7 +87,7 @@ def test_a_record_that_is_gone_is_no_new_record(hermes: Any, hermes_home: Hermes
     for path in hermes_home.path.glob("state.db*"):
         path.unlink()
     failed = hermes("verify", code=1)
-    assert "nothing was recorded yet" not in failed.stdout
+    assert "Nothing was recorded yet" not in failed.stdout
     assert "held data" in failed.stderr
     assert "doctor --accept-loss" in failed.stderr
     hermes("verify", "--accept", code=1)
@@ -203,13 +203,13 @@ def test_a_forgetting_that_is_killed_is_completed_by_the_next_one(
 ) -> None:
     user = write_skill(hermes_home, "42")
 
-    def die(folder: Path) -> None:
-        rmtree(folder)
+    def die(folder: Path, **options: Any) -> None:
+        rmtree(folder, **options)
         raise KeyboardInterrupt
 
     rmtree = shutil.rmtree
     with open_memory(hermes_home) as memory, monkeypatch.context() as patch:
-        patch.setattr("hermes_core.forget.shutil.rmtree", die)
+        patch.setattr("shutil.rmtree", die)
         with pytest.raises(KeyboardInterrupt):
             forget_user(memory, user)
     with open_memory(hermes_home) as memory:

@@ -522,4 +522,8 @@ def test_a_memory_that_is_opened_with_a_word_for_no_provider_has_none(hermes_hom
         hermes_home.path.mkdir(exist_ok=True)
         hermes_home.config_yaml.write_text("memory:\n  provider: default\n")
         with open_memory(hermes_home, provider=chosen) as memory:
-            assert (memory.selected, memory.selected_providers, list(memory.problems())) == ("", (), [])
+            assert (
+                memory.internals.selection.name,
+                memory.internals.selection.names,
+                list(memory.problems()),
+            ) == ("", (), [])

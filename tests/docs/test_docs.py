@@ -37,9 +37,13 @@ FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTAL
 REPOSITORY = re.compile(r"^https://github\.com/hermes-memory/hermes-memory/(?:blob|raw)/main/")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
-# Packages of 95 MB to 1 GB, which the tests do without.
-FRAMEWORKS = ("agno", "autogen_agentchat", "crewai", "llama_index", "smolagents")
-READ_ONLY = {"text", "pycon"}
+# Packages of others, which may warn of themselves. The tests do without most of them, of 95 MB to 1 GB.
+FRAMEWORKS = ("agno", "autogen_agentchat", "crewai", "fastapi", "llama_index", "smolagents")
+READ_ONLY = {
+    "text",
+    "pycon",
+    "ts",
+}  # the client in TypeScript is run by plugins/http/tests/test_typescript.py
 WORKED = (0, 3)
 """Exit codes of a command that did what it says: 3 means that something configured does not work here."""
 
@@ -122,6 +126,25 @@ def test_every_command_has_a_heading_and_a_help(headings: set[str]) -> None:
     found = dict(generate.commands())
     assert [path for path in found if path not in headings] == []
     assert [path for path, command in found.items() if not command.help] == []
+
+
+def test_every_command_is_in_the_table_of_forms_and_on_the_page_of_one_topic() -> None:
+    table_of_forms = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    running = [
+        path.removeprefix("hermes-memory ")
+        for path, command in generate.commands()
+        if not isinstance(command, click.Group) or command.invoke_without_command
+    ]
+    assert re.findall(r"^\| \[`([^`]+)`\]", table_of_forms, re.MULTILINE) == running
+    assert generate.NOT_RUN.keys() <= set(running)
+    words = [word for topic in generate.TOPICS for word in topic.commands]
+    assert len(words) == len(set(words))
+    assert [word for word in words if f"hermes-memory {word}" not in dict(generate.commands())] == []
+
+
+@table("page", sorted((ROOT / "docs/reference").rglob("*.md")))
+def test_a_page_of_the_reference_is_short_enough_to_find_something_on_it(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").split()) <= 4_000
 
 
 def test_every_option_says_what_it_is_for() -> None:

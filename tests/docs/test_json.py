@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from hermes_core.cli import main
+from hermes_core.cli.sample import sample_path
 from hermes_core.home import HermesHome
-from hermes_core.importers.sample import sample_path
 
 
 def printed(*words: str) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from hermes_core.config import KEYS
@@ -41,9 +42,14 @@ def test_guides_are_grouped_by_reader() -> None:
     assert [group for group in groups if f"\n## {group}" not in index] == []
 
 
-def test_search_finds_a_key_by_its_last_part() -> None:
+def separator_of_words() -> re.Pattern[str]:
+    """Return what separates words for the search of the site."""
     (search,) = (plugin["search"] for plugin in SITE["plugins"])
-    separator = re.compile(search["separator"])
+    return re.compile(search["separator"])
+
+
+def test_search_finds_a_key_by_its_last_part() -> None:
+    separator = separator_of_words()
     assert "per_user" in separator.split("memory.per_user")
     assert [key for key in KEYS if key.rpartition(".")[2] not in separator.split(key)] == []
 
@@ -53,3 +59,48 @@ def test_the_site_links_the_repository_and_has_a_dark_mode() -> None:
     assert SITE["repo_url"] == project["urls"]["Homepage"]
     assert {palette.get("scheme") for palette in SITE["theme"]["palette"]} >= {"default", "slate"}
     assert "navigation.footer" in SITE["theme"]["features"]
+
+
+SEARCHES = {
+    "fastapi": "build-a-web-service",
+    "multiple users": "build-a-web-service",
+    "streaming": "build-a-web-service",
+    "workers": "build-a-web-service",
+    "telegram bot": "build-a-bot",
+    "discord": "build-a-bot",
+    "slack": "build-a-bot",
+    "docker": "run-in-containers",
+    "containers": "run-in-containers",
+    "compose": "run-in-containers",
+    "kubernetes": "run-in-containers",
+    "serverless": "run-serverless",
+    "lambda": "run-serverless",
+    "cloud run": "run-serverless",
+    "jupyter": "use-in-a-notebook",
+    "notebook": "use-in-a-notebook",
+    "gateway": "run-a-gateway",
+    "uv": "use-uv",
+    "uninstall": "uninstall",
+    "delete user data": "delete-user-data",
+    "gdpr": "delete-user-data",
+    "back up": "back-up",
+    "restore": "back-up",
+    "install": "install",
+    "mcp": "use-over-mcp",
+    "http": "serve-over-http",
+}
+"""Words that people search for, and the page that answers."""
+
+
+@pytest.mark.parametrize(("words", "page"), SEARCHES.items())
+def test_what_people_search_for_leads_to_its_page(words: str, page: str) -> None:
+    """The search of the site finds what the page says, and the first page has a line for each task."""
+    text = (ROOT / "docs/how-to" / f"{page}.md").read_text(encoding="utf-8")
+    found = [word.lower() for word in separator_of_words().split(text)]
+    # The search finds the beginnings of words.
+    assert [
+        word for word in words.split() if not any(one.startswith(word.rstrip("s")) for one in found)
+    ] == []
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    lines = [line.lower() for line in index.splitlines() if f"how-to/{page}.md" in line]
+    assert any(all(word.rstrip("s") in line for word in words.split()) for line in lines), lines

@@ -49,7 +49,7 @@ def arm(memory: Memory, point: str) -> None:
     elif point == "after the outbox insert":
         outbox.put = then_die(outbox.put)  # type: ignore[method-assign]
     elif point == "after the turn's commit":
-        memory.origins.finish = lambda *_: die()  # type: ignore[method-assign]
+        memory.internals.origins.finish = lambda *_: die()  # type: ignore[method-assign]
     elif point == "after the provider's call":
         outbox.delivered = lambda row: die()  # type: ignore[method-assign]
     elif point == "after the memory file":

@@ -173,7 +173,7 @@ def test_an_undone_turn_and_the_one_after_it_have_two_ids(hosts: Any, home: Herm
         memory.flush()
         taken_back = memory.sessions.rewind("a", memory.sessions.get_messages("a")[0].id)
         switch = SessionSwitch("s1", session, session, "rewind", rewound_turns=tuple(taken_back))
-        memory.switch_session(switch)
+        memory.manager.on_session_switch(switch)
         again = memory.end_turn(session, "second try", "ok")
         assert memory.flush()
     assert taken_back == [undone.id]

@@ -43,6 +43,9 @@ WHOLE_TABLES = {
     "SELECT DISTINCT session FROM note_changes": "a check of the history of all notes",
     "FROM note_changes WHERE target NOT LIKE": "a check of the history of all notes",
     "FROM note_events ORDER BY id": "a check of the history of all notes",
+    "SELECT file, owner, target FROM notes WHERE owner > ''": "the users who have notes",
+    "LIKE %(text)s ESCAPE '!'": "the search for what is left of a forgotten user, in all tables",
+    "FROM sessions WHERE message_count > 0 AND NOT EXISTS (SELECT 1 FROM messages)": "none is read if there is a message",
     "UPDATE sessions SET system_prompt = '', memory_prompt = NULL WHERE \"user\" <> ''": "memory.per_user was changed",
 }
 

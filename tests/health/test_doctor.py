@@ -154,7 +154,7 @@ def test_a_damaged_store_is_named_and_memory_is_not_tried(hermes_home: HermesHom
 def test_a_conflict_in_the_notes_is_named_with_what_to_do(hermes_home: HermesHome) -> None:
     hermes_home.memories.mkdir(parents=True, mode=0o700)
     hermes_home.memory_md.write_bytes(b"\xff\xfe\xff not text")
-    assert "built-in memory" in failures(examine(hermes_home))
+    assert "MEMORY.md" in failures(examine(hermes_home))
 
 
 def test_a_shadowed_plugin_is_named_with_both_places(

@@ -58,7 +58,7 @@ def doctor(request: pytest.FixtureRequest, hermes_home: HermesHome) -> Callable[
             trial = trial_session(hermes_home, "trial")
             start_providers(memory.manager, trial)
             found = [
-                *examine_provider(memory, memory.providers()),
+                *examine_provider(memory, memory.internals.selection.entries()),
                 *check_provider(memory.manager, name, trial),
             ]
         return [finding for finding in found if finding.failed]

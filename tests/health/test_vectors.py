@@ -69,7 +69,7 @@ def test_vectors_go_with_their_messages_without_the_package(hermes_home: HermesH
                 "INSERT INTO vectors (message_id, piece, first, last, model, own, words) VALUES (?, 0, 0, 1, 'm', x'', x'')",
                 [(number,) for number in ids],
             )
-        db.turns.withdraw("s1", ids[1])
+        db.rewind("s1", ids[1])
         assert [row[0] for row in db.database.execute("SELECT message_id FROM vectors")] == ids[:1]
         db.delete_session("s1")
         assert db.database.execute("SELECT 1 FROM vectors").fetchone() is None

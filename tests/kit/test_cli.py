@@ -88,7 +88,7 @@ def test_rows_are_lines_that_drive_no_terminal_or_json() -> None:
 
 def test_no_rows_are_a_message_on_standard_error_or_an_empty_list() -> None:
     done = run("find", "none")[0]
-    assert (done.stdout, done.stderr) == ("", "nothing found\n")
+    assert (done.stdout, done.stderr) == ("", "Nothing was found.\n")
     assert json.loads(run("find", "none", "--json")[0].stdout) == []
 
 

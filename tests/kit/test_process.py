@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import BackendUnavailable, ProviderUnavailable
-from hermes_core.kit import poll
+from hermes_core.kit import poll, process
 from hermes_core.kit.process import Service, child_environment, run, run_in_terminal
 
 PYTHON = sys.executable
@@ -151,3 +151,36 @@ def test_a_service_that_never_gets_ready_is_an_error(tmp_path: Path) -> None:
             service.wait_until(lambda: False, timeout=0.2)
     finally:
         service.stop()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a script stands in for its program")
+def test_on_windows_a_program_ends_with_all_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows knows no groups of processes: its own program ends a tree of them."""
+    killer = tmp_path / "System32" / "taskkill.exe"
+    killer.parent.mkdir()
+    killer.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nkill -9 -"$2"\n')
+    killer.chmod(0o755)
+    monkeypatch.setenv("SYSTEMROOT", str(tmp_path))
+    monkeypatch.setattr(process, "_WINDOWS", True)
+    monkeypatch.setattr(process, "_group_flags", lambda: {"start_new_session": True})
+    told = tmp_path / "pid"
+    service = Service([PYTHON, "-c", SLEEPING_CHILD, str(told)], log=tmp_path / "log")
+    service.start()
+    service.wait_until(lambda: told.exists() and told.read_text() != "", timeout=60)
+    service.stop()
+    assert not service.running
+    assert (tmp_path / "calls").read_text() == f"/PID {service.pid} /T /F\n"
+    assert soon(lambda: not alive(int(told.read_text())))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the program is there")
+def test_on_windows_without_its_program_the_child_itself_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYSTEMROOT", str(tmp_path))
+    monkeypatch.setattr(process, "_WINDOWS", True)
+    monkeypatch.setattr(process, "_group_flags", dict)
+    with pytest.raises(BackendUnavailable, match="has not ended"):
+        run([PYTHON, "-c", "import time; time.sleep(60)"], timeout=0.1)

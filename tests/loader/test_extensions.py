@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,6 @@ from hermes_core.contract.extensions import EXTENSION_GROUP, CommandEntry, HomeP
 from hermes_core.health.doctor import examine_extensions
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
-from hermes_core.loader import extensions as loaded_extensions
 from hermes_core.loader.extensions import (
     Extensions,
     extension_remedy,
@@ -233,8 +231,9 @@ def test_an_import_that_hangs_is_left_behind_and_stops_no_other(
         assert "is left behind" in again.problems()[0]
     finally:
         release.set()
-    while "entry_hanging" in loaded_extensions._hanging:
-        time.sleep(0.01)
+    for thread in threading.enumerate():
+        if thread.name == "hermes-load-extension entry_hanging":
+            thread.join(5)
     assert states(load_extensions(parse_config(""), [hanging])) == {"entry_hanging": "active"}
 
 

@@ -325,6 +325,16 @@ def test_modules_beside_a_plugin_are_its_own_also_under_an_absolute_name(site: S
     assert not {"helper", "late", "parts"} & set(sys.modules)
 
 
+def test_a_plugin_folder_sees_builtins_that_are_added_after_its_import(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by `gettext.install`."""
+    site.plugin("notes", NATIVE.replace('"tea"', "translated('tea')"))
+    provider: Any = load_provider("notes", site.home).factory()
+    monkeypatch.setattr("builtins.translated", str.upper, raising=False)
+    assert provider.prefetch("") == "TEA"
+
+
 SUPERMEMORY = NATIVE.replace('"notes"', '"supermemory"')
 
 

@@ -676,7 +676,7 @@ def test_a_session_end_is_read_from_the_host_when_it_is_delivered(open_manager: 
 
     def transcripts(session_id: str, last: int | None) -> Transcript:
         asked.append((session_id, last))
-        return Transcript([Message(role="user", content="hi")])
+        return Transcript(lambda: [Message(role="user", content="hi")])
 
     manager = start(open_manager(provider, transcripts=transcripts))
     manager.on_session_end(A, "close", last_message_id=9, messages=[Message(role="user", content="not this")])

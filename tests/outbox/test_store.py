@@ -466,7 +466,7 @@ def test_an_end_by_reference_is_read_when_it_is_delivered() -> None:
 
     def transcripts(session_id: str, last: int | None) -> Transcript:
         asked.append((session_id, last))
-        return Transcript([Message(role="user", content="key sk-secret")])
+        return Transcript(lambda: [Message(role="user", content="key sk-secret")])
 
     arguments = decode(row, transcripts, clean)[1]
     assert arguments["reader"].messages() == ({"role": "user", "content": "key [redacted]"},)

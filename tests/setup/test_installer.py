@@ -15,7 +15,7 @@ from hermes_core.config import set_value
 from hermes_core.errors import SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import BUNDLED
-from hermes_core.setup.installer import install_steps
+from hermes_core.setup.installer import InstallStep, install_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "hermes-memory-absent"
@@ -51,17 +51,28 @@ def run(*words: str, answer: str = "") -> Result:
     return CliRunner().invoke(main, list(words), input=answer)
 
 
+@posix
+def test_an_installer_that_writes_another_encoding_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "installer"
+    program.write_bytes(b"#!/bin/sh\nprintf 'kein Platz auf dem Ger\\344t' >&2\nexit 1\n")
+    program.chmod(0o755)
+
+    monkeypatch.setattr("hermes_core.setup.installer.install_command", lambda *_: [str(program)])
+    with pytest.raises(SetupFailed, match="kein Platz auf dem Ger\ufffdt"):
+        InstallStep(("absent",), ("absent",), "").run()
+
+
 def test_every_bundled_provider_is_a_package_of_ours() -> None:
     assert set(BUNDLED.values()) <= packages.OWN_PACKAGES
 
 
 def test_the_adapters_are_packages_of_ours_too() -> None:
-    """Else an extra of the core would send their names, which nobody has registered, to a public index."""
     adapters = {f"hermes-memory-{path.parent.name}" for path in ROOT.glob("integrations/*/pyproject.toml")}
     assert adapters <= packages.OWN_PACKAGES
     for name in adapters:
         assert packages.find_package(name) == ROOT / "integrations" / name.removeprefix("hermes-memory-")
-        assert packages.extra_packages(name.removeprefix("hermes-memory-")) == []
 
 
 @pytest.mark.usefixtures("absent")

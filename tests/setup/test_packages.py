@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -45,7 +47,7 @@ def test_pipx_serves_its_environment_without_pip(tmp_path: Path, monkeypatch: py
     pipx.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pip", None)  # as if it is not installed
-    with pytest.raises(SetupFailed, match=r"has no installer; run .* -m ensurepip"):
+    with pytest.raises(SetupFailed, match=r"has no installer; run: .* -m ensurepip"):
         install_command(["x"])
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     (tmp_path / "pipx_metadata.json").write_text("{}")
@@ -56,7 +58,7 @@ def test_pipx_serves_its_environment_without_pip(tmp_path: Path, monkeypatch: py
 def remedy_of(direct_url: object, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> str:
     """Return the remedy where this program is installed from `direct_url`, and no checkout is around it."""
     monkeypatch.setattr(packages, "__file__", str(folder / "lib/hermes_core/packages.py"))
-    monkeypatch.setattr(packages, "_direct_url", lambda: direct_url)
+    monkeypatch.setattr(packages, "direct_url", lambda: direct_url)
     return packages.install_remedy(name)
 
 
@@ -149,3 +151,11 @@ def test_what_an_extra_asks_for_is_told_and_nothing_else(
     assert missing_dependencies([f"{name}[local]"]) == ["absent-vectors>=2"]
     assert missing_dependencies([f"{name}[local,server]"]) == ["absent-vectors>=2", "absent-server"]
     assert missing_dependencies([name]) == missing_dependencies(["not-there-at-all[local]"]) == []
+
+
+@pytest.mark.parametrize("known", packages.KNOWN_EXTENSIONS.values(), ids=packages.KNOWN_EXTENSIONS)
+def test_the_remedy_names_each_package_of_ours_that_one_needs(known: packages.KnownExtension) -> None:
+    folder = ROOT / "plugins" / known.distribution.removeprefix("hermes-memory-")
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    needs = {re.split(r"[<>=\[]", need)[0] for need in project["dependencies"]} & packages.OWN_PACKAGES
+    assert set(known.needs) == needs - {packages.CORE}
