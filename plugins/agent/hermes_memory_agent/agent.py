@@ -26,19 +26,26 @@ from weakref import WeakKeyDictionary
 
 from hermes_core import Memory, TurnRecall
 from hermes_core.contract.values import Delegation, Origin, Session
-from hermes_core.errors import ContextOverflow, ModelError, SessionError
+from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, SessionError
 from hermes_core.manager import at_exit
 from hermes_core.origins import message_origin
 from hermes_core.recall.tokens import count_tokens
-from hermes_core.safety.origin import current_reading, lowest, report_result
+from hermes_core.safety.origin import Judge, current_reading, lowest, report_result
 from hermes_core.safety.templates import without_turns
 from hermes_core.sessions.records import text_of
 from hermes_core.stopping import current_stop, stopped_by
 from hermes_core.storage.verdicts import Verdicts
 from hermes_memory_agent.answer import ORIGIN, ChatMessage, Messages, Usage
 from hermes_memory_agent.cancel import Cancel, Cancelled, ignore
-from hermes_memory_agent.compression import Compressor, ContextLimits, ContextUsage, SummaryCompressor
+from hermes_memory_agent.compression import (
+    Compressor,
+    ContextLimits,
+    ContextUsage,
+    SummaryCompressor,
+    tokens_of,
+)
 from hermes_memory_agent.curator import AutoCurator
+from hermes_memory_agent.judge import model_judge
 from hermes_memory_agent.lifecycle import SessionLifecycle, TurnGuard
 from hermes_memory_agent.loop import OnToolCall, ToolLoop
 from hermes_memory_agent.model import ChatModel, OnText, require_model
@@ -175,8 +182,9 @@ class Agent:
             else with_memory_tools(memory, others, self._toolsets, problems)
         )
         # As many characters as the context has tokens: in most scripts that fills a quarter of the context.
-        if memory.extras.watches_tools:
-            all_tools = [watched(tool, memory.extras) for tool in all_tools]
+        extras = memory.internals.selection.extras
+        if extras.watches_tools:
+            all_tools = [watched(tool, extras) for tool in all_tools]
         self.tools = ToolRegistry(
             all_tools,
             self._toolsets,
@@ -185,8 +193,11 @@ class Agent:
         )
         self._own_background = background is None  # the host's own may run reviews of another memory too
         background, auxiliary = background or shared.background, auxiliary or model
+        if not skip_memory:
+            memory.internals.origins.judge = Judge(model.name, model_judge(model))
         self._reviewer = Reviewer(memory, auxiliary, self.tools, background, on_review)
         self._curator = AutoCurator(memory, auxiliary, background, on_review, clock)
+        self._overflowed = ""  # id of the last turn, if its request was too long
         self._usage = ContextUsage(ContextLimits.of(model, self._settings), count_tokens)
         self._life = SessionLifecycle(
             memory,
@@ -244,6 +255,7 @@ class Agent:
         on_tool_call: OnToolCall = ignore,
         author: str = "",
         origin: Origin | None = None,
+        shows_line: bool = False,
     ) -> TurnResult:
         """Answer a message of the person.
 
@@ -256,14 +268,15 @@ class Agent:
             author: Name of the person, if several speak in the session.
             origin: Origin of the message, if no person of the session wrote it, as a mail or a webhook's text: "tool" or
                 "web".
+            shows_line: True if the program shows `TurnResult.noted` to the person, see `Conversation.turn`.
 
         Raises:
             SessionError: the message is empty or of another type, or a turn runs on another thread.
         """
         require_function("on_text", on_text)
         require_function("on_tool_call", on_tool_call)
-        turn = AgentTurn.of(message, author)
-        turn.origin = message_origin(self.session, author, origin)
+        turn = AgentTurn.of(message, author, message_origin(self.session, author, origin))
+        turn.shows_line = shows_line
         if not turn.text.strip():
             raise SessionError(f"the message is empty: {message!r}", "write a message")
         with self._guard.turn():
@@ -276,7 +289,10 @@ class Agent:
                 lambda new: self._store_message(turn, new),
                 on_text,
                 on_tool_call,
-                said=lambda: said_in([*self._life.history, *turn.messages]),
+                reading=lambda origin: self.memory.internals.origins.reading(
+                    self.session, origin, lambda: said_in([*self._life.history, *turn.messages]), [turn.id]
+                ),
+                recalled=lambda: turn.recall.contexts if turn.recall else (),
             )
             try:
                 with stopped_by(self._guard.cancel):
@@ -458,7 +474,7 @@ class Agent:
         try:
             life.attempt("making room for the turn", lambda: self._make_room(turn, cadence_due))
             loop.session = self.session
-            turn.recall = self._recall(turn.text, turn.author)
+            turn.recall = self._recall(turn)
             turn.answer = loop.run(self._request(turn))
             turn.outcome = "answered" if turn.answer.strip() else "failed"
             life.problems += loop.problems(turn.answer)
@@ -471,11 +487,31 @@ class Agent:
                 raise
         except ModelError as exc:
             life.problems.append(str(exc))
+            # Sent again, it would be refused in every later turn.
+            turn.set_aside = isinstance(exc, ModelRefused)
             if isinstance(exc, ContextOverflow):  # the estimate was too low: the next turn compresses first
                 loop.prompt_tokens, self._usage.tokens_after_attempt = self.model.context_length, None
+                turn.set_aside = self._is_too_long(turn)
         finally:  # also if the host's own `on_text` or `on_tool_call` raises
             complete = turn.outcome == "answered" and not self._skip_memory
-            life.history += turn.chat() if complete else turn.hidden()
+            if turn.set_aside:
+                life.set_aside(turn.id)
+            else:
+                life.history += turn.chat() if complete else turn.hidden()
+            if turn.outcome == "answered":
+                self._overflowed = ""
+
+    def _is_too_long(self, turn: AgentTurn) -> bool:
+        """Return True if a turn whose request was too long is too long itself, so that a compression makes no room.
+
+        It is if it makes up most of the conversation, or if the turn before overflowed too: that one is set aside as well.
+        """
+        before, self._overflowed = self._overflowed, turn.id
+        if before:
+            self._life.set_aside(before)
+        return bool(before) or tokens_of(turn.messages, count_tokens) * 2 > tokens_of(
+            self._life.history, count_tokens
+        )
 
     def _make_room(self, turn: AgentTurn, cadence_due: bool) -> None:
         """Let providers learn from an endless chat if `cadence_due`, and compress a conversation that is too long."""
@@ -506,7 +542,7 @@ class Agent:
             [schema["name"] for schema in self.tools.schemas],
             identity=read_part(self.memory.home.soul_md, verdicts, problems) or "",
             instructions=self._instructions,
-            memory="" if self._skip_memory else self.memory.system_prompt(session),
+            memory="" if self._skip_memory else self.memory.internals.prompts.build(session),
             skills=skills.index() if skills is not None else "",
             context_file=context_file(self._folder, verdicts, problems, trusted=self._trust_folder),
             today=datetime.fromtimestamp(self._clock()).astimezone().date(),
@@ -515,7 +551,7 @@ class Agent:
 
     def _is_outdated(self, session: Session, prompt: str) -> bool:
         """Return True if a stored prompt holds a note or a skill that may not stand in a system prompt any more."""
-        if not self._skip_memory and self.memory.is_outdated(session, prompt):
+        if not self._skip_memory and self.memory.internals.prompts.is_outdated(session, prompt):
             return True
         lines = prompt.split("\n")
         waiting = self._skills.waiting() if self._skills is not None and "SKILLS" in lines else ()
@@ -525,7 +561,7 @@ class Agent:
         """Return the text that comes before the messages in each request."""
         return f"{self.prompt}{self.tools.schemas}"
 
-    def _recall(self, text: str, author: str) -> TurnRecall | None:
+    def _recall(self, turn: AgentTurn) -> TurnRecall | None:
         if self._skip_memory:
             return None
         memory, session = self.memory, self.session
@@ -534,13 +570,21 @@ class Agent:
             self._life.attempt(
                 "notifying providers of the turn",
                 lambda: memory.manager.on_turn_start(
-                    memory.sessions.turns.last_number(session.id) + 1, text, session, author=author
+                    memory.sessions.turns.last_number(session.id) + 1, turn.text, session, author=turn.author
                 ),
             )
             return None
         recent = recent_messages(self._life.history)
         return self._life.attempt(
-            "recall", lambda: memory.begin_turn(session, text, recent=recent, author=author)
+            "recall",
+            lambda: memory.begin_turn(
+                session,
+                turn.content,
+                recent=recent,
+                author=turn.author,
+                origin=turn.origin,
+                shows_line=turn.shows_line,
+            ),
         )
 
     def _request(self, turn: AgentTurn) -> list[ChatMessage]:
@@ -550,14 +594,17 @@ class Agent:
             self._life.attempt("writing the system prompt", lambda: self._life.write_prompt(self.session))
         system = {"role": "system", "content": self.prompt}
         recalled = turn.recall.origin if turn.recall is not None else "person"
-        message = {"role": "user", "content": content, ORIGIN: lowest([turn.origin, recalled])}
+        origin = lowest([turn.origin, recalled], owner=self.session.owner)
+        message = {"role": "user", "content": content, ORIGIN: origin}
         return [system, *repair_messages([*self._life.history, message])]
 
     def _store_message(self, turn: AgentTurn, message: ChatMessage) -> None:
         """Store a message of the turn at once, so that the message survives an interrupt and a crash."""
         ref = turn.add(message)
         if message["role"] == "tool":  # `end_turn` believes no origin of a result that it does not know
-            self.memory.origins.remember_result(self.session, text_of(message["content"]), message[ORIGIN])
+            self.memory.internals.origins.remember_result(
+                self.session, text_of(message["content"]), message[ORIGIN]
+            )
 
         def store() -> None:
             stored = store_message(self.memory, self.session.id, message, ref, turn.speaker_of(message))
@@ -655,9 +702,9 @@ class SharedServices:
         self.background = Background()
         # Not the memory itself: the table of services holds it weakly.
         self._home, self._config, self._database = memory.home, memory.config, memory.sessions.database
-        self._provider_folders = memory.extras.skill_folders
+        self._provider_folders = memory.internals.selection.extras.skill_folders
         self._skills: OrderedDict[str, SkillStore] = OrderedDict()
-        memory.at_close.callback(self.background.stop)
+        memory.internals.at_close.callback(self.background.stop)
 
     def skills_of(self, session: Session) -> SkillStore | None:
         """Return the store of skills of the session's owner; None if skills are switched off."""

@@ -34,6 +34,12 @@ _OPEN, _CLOSE = "<think>", "</think>"
 # Length of an id for a call without one: Mistral takes only ids of nine letters and digits.
 _ID_LENGTH = 9
 
+# Fields of a message, or beside it, in which servers name what they read for an answer.
+CITING_FIELDS = (
+    *("annotations", "citations", "search_results", "web_search_results"),
+    *("grounding_metadata", "groundingMetadata", "url_context_metadata", "urlContextMetadata"),
+)
+
 # Kinds of reasoning details that are streamed in pieces; an encrypted one comes whole.
 _STREAMED_DETAILS = ("reasoning.text", "reasoning.summary")
 
@@ -106,6 +112,7 @@ class Answer:
         reasoning: The model's thoughts.
         usage: Tokens of the request and the answer.
         details: OpenRouter's reasoning details, which OpenRouter wants back with the tool calls of Gemini 3.
+        origin: Origin of what the server read for the answer, "web"; "" if it read nothing.
     """
 
     text: str = ""
@@ -114,6 +121,7 @@ class Answer:
     reasoning: str = ""
     usage: Usage = field(default_factory=Usage)
     details: tuple[dict[str, Any], ...] = ()
+    origin: str = ""
 
     def __post_init__(self) -> None:
         require("text", self.text, str, "a text")
@@ -131,6 +139,8 @@ class Answer:
             message["tool_calls"] = [call.chat() for call in self.calls]
         if self.reasoning:
             message["reasoning"] = self.reasoning
+        if self.origin:
+            message[ORIGIN] = self.origin
         echo = self._echo()
         if echo:
             message[ECHO] = echo
@@ -179,6 +189,7 @@ class AnswerBuilder:
         self._details: list[dict[str, Any]] = []
         self._calls: list[_PartialCall] = []
         self._slots: dict[int, _PartialCall] = {}
+        self._origin = ""
         self._usage = Usage()
         self._thoughts = _ThoughtSplitter()
         self._half = ""
@@ -199,12 +210,14 @@ class AnswerBuilder:
         for counted in (chunk, choices[0] if choices else None):  # Moonshot counts in the choice
             usage = _usage(getattr(counted, "usage", None))
             self._usage = self._usage if usage == Usage() else usage
+        self._note_sources(chunk)
         if not choices:
             return ""
         self.finish = str(choices[0].finish_reason or self.finish)
         delta = choices[0].delta
         if delta is None:
             return ""
+        self._note_sources(delta)
         reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
         if isinstance(reasoning, str):
             self._reasoning.append(reasoning)
@@ -216,6 +229,10 @@ class AnswerBuilder:
         more = text or reasoning or delta.tool_calls
         self.over = bool(choices[0].finish_reason and (self._text or self._calls) and not more)
         return self._add_text(self._whole_letters(text))
+
+    def _note_sources(self, part: Any) -> None:
+        if any(getattr(part, name, None) for name in CITING_FIELDS):
+            self._origin = "web"
 
     def _whole_letters(self, text: str) -> str:
         """Return `text` without a half surrogate pair at its end, which is kept and put before the next text.
@@ -247,6 +264,7 @@ class AnswerBuilder:
             sqlite_text("".join(self._reasoning)),
             self._usage,
             tuple(self._details),
+            self._origin,
         )
 
     def _add_text(self, text: str, *, ended: bool = False) -> str:

@@ -71,7 +71,7 @@ def probe_models(config: Config, credentials: Credentials) -> Iterator[tuple[str
 
 
 def summariser(model: ChatModel) -> Summarise:
-    """Return a function for `Memory.summarise_with` that lets `model` summarise a session for a question.
+    """Return a function for `SessionSearchTool.summarise` that lets `model` summarise a session for a question.
 
     The function raises `ModelError` if the model fails. It returns "" if the search is cancelled.
     """
@@ -121,7 +121,7 @@ class ConfiguredModels(AbstractContextManager["ConfiguredModels"]):
         If there is an auxiliary model, `session_search` also offers summaries of past sessions by that model.
         """
         if self.auxiliary is not None:
-            memory.summarise_with(summariser(self.auxiliary.at(SUMMARY_TEMPERATURE)))
+            memory.internals.search.summarise = summariser(self.auxiliary.at(SUMMARY_TEMPERATURE))
         return Agent(memory, self.model, auxiliary=self.auxiliary, **options)
 
     def __exit__(self, *exc: object) -> None:

@@ -213,6 +213,14 @@ _NO_TOOLS = re.compile(
     r"(?i)support\w* (\w+ )?tool|tools? (param )?(require|not support)|tool choice requires"
 )
 _NO_KEY = re.compile("(?i)api key")
+# Azure and OpenAI: "content management policy", "content_filter", "flagged by our moderation"; Alibaba: "inappropriate
+# content"; Gemini and Bedrock: "blocked by safety", "guardrail".
+_FILTERED = re.compile(
+    r"(?i)content[ _-]?(?:filter|management|policy|moderation)|moderation|inappropriate|flagged|safety|guardrail|usage polic"
+)
+_NO_MODEL = re.compile(
+    r"(?i)\bmodels?\b.{0,80}?(?:not|n't|unknown|invalid|unavailable)|(?:no such|unknown|invalid) model"
+)
 # LM Studio's words for a wrong path, with status 200.
 _NO_PATH = re.compile("(?i)unexpected endpoint")
 # Groq's code for a tool call that it can't read.
@@ -309,10 +317,16 @@ def status_in(body: object) -> int:
 
 
 def _remedy(status: int, text: str, secret: str) -> str:
+    if status == 403 and secret and not _NO_KEY.search(text):
+        return "choose another model, or see what the account of the key that model.api_key_env names may use"
     if status in (401, 403) or (status == 400 and _NO_KEY.search(text)):
         return "check the key that model.api_key_env names" if secret else _NO_KEY_SENT
     if status == 402:
         return _NO_CREDIT
     if _NO_TOOLS.search(text):
         return "choose a model and a server that take tools, or switch tools off with enabled_toolsets"
-    return "check model.name and model.base_url"
+    if _FILTERED.search(text):
+        return "say it in other words, or choose another model"
+    if status == 404 or _NO_MODEL.search(text):
+        return "check model.name and model.base_url"
+    return "change the message, or choose another model: the server will not take it as it is"

@@ -26,7 +26,7 @@ from hermes_core.errors import HermesError, SessionError, StorageError
 from hermes_core.kit import redact
 from hermes_core.manager import at_exit
 from hermes_core.manager.call import attempt
-from hermes_core.sessions.records import Relation, StoredMessage, meta_key, read_meta
+from hermes_core.sessions.records import Relation, StoredMessage, meta_key, read_meta, turn_of_ref
 from hermes_core.stopping import stopped, stopped_by, wait_unless_stopped
 from hermes_core.storage.leases import Lease
 from hermes_memory_agent.answer import HIDDEN, ChatMessage, Messages
@@ -40,6 +40,7 @@ from hermes_memory_agent.compression import (
     with_origins,
 )
 from hermes_memory_agent.locks import compression_lock
+from hermes_memory_agent.message_rows import delete_copy, hide_message
 from hermes_memory_agent.model import ChatModel
 from hermes_memory_agent.review import Reviewer
 from hermes_memory_agent.sessions import (
@@ -50,6 +51,7 @@ from hermes_memory_agent.sessions import (
     load_history,
     messages_of_others,
     rewind_session,
+    set_turn_aside,
     store_message,
     successor,
     text_messages,
@@ -403,10 +405,10 @@ class SessionLifecycle:
         """
         sessions, message, ref = self.memory.sessions, turn.chat()[0], turn.messages[0]["ref"]
         with sessions.transaction():
-            sessions.turns.delete_copy(self.session.id, ref)
+            delete_copy(sessions, self.session.id, ref)
             store_message(self.memory, self.session.id, message, ref, turn.author)
             if sessions.get_session(old_id) is not None:
-                sessions.turns.withdraw(old_id, turn.message_id)
+                hide_message(sessions, old_id, turn.message_id)
         self.history = [other for other in self.history if other.get(HIDDEN) != ref]
 
     def write_prompt(self, session: Session) -> None:
@@ -423,7 +425,7 @@ class SessionLifecycle:
     def renew_prompt(self) -> None:
         """Build the system prompt anew if a note in it may not stand there any more."""
         # Not the skills: a running program can't lower them, and reading all takes long.
-        if not self.skip_memory and self.memory.is_outdated(self.session, self.prompt):
+        if not self.skip_memory and self.memory.internals.prompts.is_outdated(self.session, self.prompt):
             self.write_prompt(self.session)
 
     def attempt(self, action_name: str, action: Callable[[], Value]) -> Value | None:
@@ -582,6 +584,11 @@ class SessionLifecycle:
         # Another process may have removed it already.
         if not sessions.delete_if_unused(session.id) and sessions.get_session(session.id) is not None:
             sessions.end_session(session.id, reason)
+
+    def set_aside(self, turn_id: str) -> None:
+        """Leave a turn out of all later requests, since the model's server refuses it for good."""
+        self.history = [one for one in self.history if turn_of_ref(one.get(HIDDEN, "")) != turn_id]
+        self.attempt("setting a message aside", lambda: set_turn_aside(self.memory, self.session.id, turn_id))
 
     def _enter(self, session: Session, messages: Messages) -> None:
         """Make `session` the current session, with `messages` as its history."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
 
-from hermes_core import StreamingContextScrubber, sanitize_context
 from hermes_core.contract.values import Origin, Session
 from hermes_core.errors import ContextOverflow, HermesError
 from hermes_core.recall.tokens import count_tokens
+from hermes_core.safety.fence import Contexts, RecallScrubber
 from hermes_core.safety.origin import Reading, lowest, may_command
 from hermes_memory_agent.answer import (
     ORIGIN,
@@ -83,7 +83,8 @@ class ToolLoop:
         finish: The server's reason for the end of the last answer.
         calls: Number of tool calls.
         shown: Pieces of the last answer that the person saw.
-        said: Returns the person's own messages of the session.
+        reading: Returns what the model has read, for the lowest origin of its request.
+        recalled: Returns the recall in the request.
     """
 
     model: ChatModel
@@ -99,7 +100,8 @@ class ToolLoop:
     finish: str = ""
     calls: int = 0
     shown: list[str] = field(default_factory=list)
-    said: Callable[[], Sequence[str]] = lambda: ()
+    reading: Callable[[Origin], Reading] = Reading
+    recalled: Callable[[], Contexts] = lambda: ()
     _counted: int = 0
     """Number of messages in the request that `prompt_tokens` counts."""
 
@@ -184,7 +186,7 @@ class ToolLoop:
         The stored text leaves out recalled text that the model repeated. It also leaves out thoughts that end with
         `</think>` but don't begin with `<think>`, because the model's chat template contains the opening tag.
         """
-        scrubber = StreamingContextScrubber()
+        scrubber = RecallScrubber(self.recalled())
         self.shown = shown = []
         streamed = False
 
@@ -207,7 +209,10 @@ class ToolLoop:
             complete = True
         finally:  # after any interruption, also a SIGTERM or an error in the host's `on_text`
             if shown and not complete:
-                self.on_message({"role": "assistant", "content": "".join(shown)} | written_origin(request))
+                self.on_message(
+                    {"role": "assistant", "content": "".join(shown)}
+                    | written_origin(request, self.session.owner)
+                )
         self.usage += answer.usage
         self.prompt_tokens, self._counted = answer.usage.prompt, len(request)
         self.finish = answer.finish or ""  # None, if a host forwards the value of its SDK
@@ -216,7 +221,7 @@ class ToolLoop:
     def _run_tools(self, request: list[ChatMessage], answer: Answer) -> None:
         completed = 0
         try:
-            results = self._results(answer.calls, origin_of(request))
+            results = self._results(answer.calls, origin_of(request, self.session.owner))
             for call, (result, origin) in zip(answer.calls, results, strict=True):
                 self._add(request, _result_message(call, result) | {ORIGIN: origin})
                 completed += 1
@@ -243,7 +248,7 @@ class ToolLoop:
                 yield from self._run_parallel(group[start : start + size], read)
 
     def _call(self, call: ToolRequest, read: Origin) -> tuple[str, Origin]:
-        reading = Reading(read, self.said)
+        reading = self.reading(read)
         with reading.active():
             text = self.tools.call(call, self.session, self.cancel)
         own = self.tools.origin_of(call.name)
@@ -276,29 +281,31 @@ class ToolLoop:
             yield answer
 
     def _sendable(self, answer: Answer) -> Answer:
-        """Return the answer with tool calls in a form that every server accepts, and without recalled text in thoughts.
+        """Return the answer with tool calls in a form that every server accepts, and without recall that it repeats in them or in its thoughts.
 
         A later request sends the calls to a server again.
         """
         prefix = "cut off at the limit of tokens: " if answer.finish == "length" else ""
-        calls = tuple(sendable(call, self.tools, prefix) for call in answer.calls)
-        return replace(answer, calls=calls, reasoning=sanitize_context(answer.reasoning))
+        scrub = RecallScrubber(self.recalled(), is_answer=False).cleaned
+        clean = [replace(call, arguments=scrub(call.arguments)) for call in answer.calls]
+        calls = tuple(sendable(call, self.tools, prefix) for call in clean)
+        return replace(answer, calls=calls, reasoning=scrub(answer.reasoning))
 
     def _add(self, request: list[ChatMessage], message: ChatMessage) -> None:
         if message["role"] == "assistant":
-            message = message | written_origin(request)
+            message = message | written_origin([*request, message], self.session.owner)
         request.append(message)
         self.on_message(message)
 
 
-def origin_of(messages: Messages) -> Origin:
+def origin_of(messages: Messages, owner: str) -> Origin:
     """Return the lowest origin of messages, of which those without one are the person's and the agent's."""
-    return lowest(message.get(ORIGIN, "person") for message in messages)
+    return lowest((message.get(ORIGIN, "person") for message in messages), owner=owner)
 
 
-def written_origin(request: Messages) -> ChatMessage:
+def written_origin(request: Messages, owner: str) -> ChatMessage:
     """Return the origin of what a model writes after this request as a field of its message; none if it is its own."""
-    read = origin_of(request)
+    read = origin_of(request, owner)
     return {} if may_command(read) else {ORIGIN: read}
 
 

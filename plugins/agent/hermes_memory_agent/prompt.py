@@ -7,7 +7,6 @@ a resume, so that the server's prefix cache can be used.
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Collection, Sequence
 from datetime import date
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from hermes_core.safety.origin import lowest
 from hermes_core.safety.templates import without_turns
+from hermes_core.shell_words import shell_word
 from hermes_core.storage.verdicts import CONTEXT_FILES, MAX_FILE_CHARS, Verdicts, read_for_prompt
 from hermes_memory_agent.answer import ORIGIN, ChatMessage, Messages
 from hermes_memory_agent.tools import error
@@ -152,10 +152,10 @@ def read_part(path: Path, verdicts: Verdicts, problems: list[str], *, trust: boo
         if trusted is None:
             problems.append(
                 f"{path} is not in the prompt, since nobody said yet that this folder is trusted: "
-                f"hermes-memory memory allow --folder {shlex.quote(str(path.parent))}"
+                f"hermes-memory memory allow --folder {shell_word(path.parent)}"
             )
         return None
-    review = verdicts.review(text, str(path), f"hermes-memory memory allow --file {shlex.quote(str(path))}")
+    review = verdicts.review(text, str(path), f"hermes-memory memory allow --file {shell_word(path)}")
     for notice in verdicts.first_shows(review.notices):
         problems.append(notice)
         log.warning(notice)

@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -282,6 +283,8 @@ class Reviewer:
             if line := _change(request, result):
                 changes.append(line)
 
+        # Its notes wait until it has come to its end.
+        turn = uuid.uuid4().hex
         instruction, names = _INSTRUCTIONS[kind]
         fixed = count_tokens(f"{prompt}{self._tools.schemas}{instruction}")
         room = self._model.context_length * MAX_CONTEXT_SHARE - fixed
@@ -292,7 +295,9 @@ class Reviewer:
             cancel,
             MAX_REQUESTS,
             on_tool_call=on_tool_call,
-            said=lambda: said_in(history),
+            reading=lambda origin: self._memory.internals.origins.reading(
+                session, origin, lambda: said_in(history), [turn]
+            ),
         )
         last = last_that_fit(history, room, count_tokens)
         request = [
@@ -304,6 +309,7 @@ class Reviewer:
         except (ModelError, Cancelled) as exc:
             log.info("the %s did not come to its end: %s", kind, exc or "it was stopped")
             return Review(tuple(changes), str(exc) or STOPPED)
+        self._memory.internals.origins.settle(session, [turn])
         return Review(tuple(changes))
 
     def _key_and_turns(self, session: Session) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal, cast
 
-from hermes_core import Memory, TurnRecall, sanitize_context
+from hermes_core import Memory, TurnRecall
 from hermes_core.contract.values import Message, Origin, Session
 from hermes_core.errors import SessionError, StorageError
 from hermes_core.kit import redact
@@ -23,7 +23,16 @@ from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import lowest, may_command
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.lineage import clean_title
-from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
+from hermes_core.sessions.records import (
+    StoredMessage,
+    meta_key,
+    read_meta,
+    sqlite_text,
+    text_of,
+    turn_of_ref,
+    turn_ref,
+    words_of,
+)
 from hermes_memory_agent.answer import ECHO, HIDDEN, ORIGIN, ChatMessage, Messages, ToolRequest, Usage
 from hermes_memory_agent.compression import SUMMARY_MARK, is_summary
 from hermes_memory_agent.tools import sendable
@@ -57,6 +66,8 @@ class TurnResult:
         usage: Tokens of the turn's own requests. Tokens of a subagent are stored with the subagent's session.
         contexts: Label and text of each recalled text, from providers and from past sessions.
         origin: The lowest origin of the messages of the turn.
+        noted: Line for the person that names notes of the session that wait; "" for none, or if it is not shown.
+        set_aside: True if the model's server refused the message for good: later requests leave it out.
     """
 
     text: str
@@ -69,6 +80,8 @@ class TurnResult:
     usage: Usage = field(default_factory=Usage)
     contexts: tuple[tuple[str, str], ...] = ()
     origin: Origin = "person"
+    noted: str = ""
+    set_aside: bool = False
 
 
 @dataclass(slots=True)
@@ -87,6 +100,7 @@ class AgentTurn:
         outcome: "answered", "interrupted" or "failed".
         used_memory: True if the model called the memory tool.
         origin: Origin of the person's message.
+        shows_line: True if the program shows the line that names notes that wait.
     """
 
     text: str
@@ -100,23 +114,26 @@ class AgentTurn:
     outcome: TurnOutcome = "failed"
     used_memory: bool = False
     origin: Origin = "person"
+    shows_line: bool = False
+    set_aside: bool = False
 
     @classmethod
-    def of(cls, message: TurnInput, author: str = "") -> AgentTurn:
-        """Begin a turn with a message of the person, and remove recall fences from it.
+    def of(cls, message: TurnInput, author: str = "", origin: Origin = "person") -> AgentTurn:
+        """Begin a turn with a message. A text that no person wrote loses recall fences.
 
         Raise `SessionError` if `message` is neither a text nor a list of valid content parts.
         """
         content: Any
         if isinstance(message, str):
-            content = sanitize_context(message)
+            content = message
         elif isinstance(message, Sequence) and all(isinstance(part, Mapping) for part in message):
             content = [_valid_part(part) for part in message if isinstance(part, Mapping)]
         else:
             raise SessionError(
                 f"a message must be a text or a list of content parts, got {message!r}", "write a message"
             )
-        return cls(text_of(content), author, content)
+        content = without_context(content, is_said=is_said(origin))
+        return cls(text_of(content), author, content, origin=origin)
 
     def add(self, message: ChatMessage) -> str:
         """Add a message to the turn; return its `ref`, which keeps state.db from storing the message twice."""
@@ -167,17 +184,18 @@ class AgentTurn:
             usage,
             recall.contexts,
             lowest(message.get(ORIGIN, "person") for message in self.messages),
+            recall.noted,
+            self.set_aside,
         )
 
 
 def _valid_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a content part of a message without recall fences. Raise `SessionError` if the part is invalid.
+    """Return a content part of a message. Raise `SessionError` if it is invalid.
 
     Servers refuse a request with an invalid part. If the part were stored, every later request of the session would
     fail.
     """
-    text = part.get("text")
-    clean = {**part, "text": sanitize_context(text)} if isinstance(text, str) else dict(part)
+    clean = dict(part)
     with contextlib.suppress(TypeError, ValueError, RecursionError):
         json.dumps(clean, allow_nan=False)
         if isinstance(clean.get("type"), str):
@@ -211,7 +229,7 @@ def resolve_session(
         identity: Fields of `Session`: platform, user_id, chat_id and others.
         problems: List to which sentences are appended.
     """
-    session = memory.complete(memory.session(session_id_of(session_id) if session_id else "", **identity))
+    session = memory.session(session_id_of(session_id) if session_id else "", **identity)
     stored = None
     if session_id:
         try:
@@ -273,14 +291,15 @@ def rewind_target(memory: Memory, session: Session, turns: int, history: Message
     visible = [
         sqlite_text(text_of(m.get("content"))) for m in history if m["role"] == "user" and not is_summary(m)
     ]
-    wanted = [message.content for message in own[-turns:]]
+    refused = set_aside_turns(memory, session.id)
+    wanted = [message.content for message in own[-turns:] if turn_of_ref(message.ref) not in refused]
     if not set(wanted) <= set(visible):
         raise SessionError(
             "another process added messages to this session that are not in this conversation",
             "undo them there, or leave and resume the session",
         )
     if (
-        wanted != visible[-turns:]
+        wanted != visible[len(visible) - len(wanted) :]
     ):  # a full disk prevented storing it, or another process compressed the session
         raise SessionError("the last turn is not stored in this session", "it can't be undone")
     return own[-turns]
@@ -391,9 +410,28 @@ def messages_of_others(
     return [m for m in stored if m.id > after and not m.copied and is_complete(m)]
 
 
+def set_aside_turns(memory: Memory, session_id: str) -> list[str]:
+    """Return the ids of the turns of a session whose message the model's server refused for good."""
+    key = meta_key("set_aside", session_id)
+    turns: list[str] = read_meta(key, memory.sessions.meta.get(key), json.loads, [])
+    return turns
+
+
+def set_turn_aside(memory: Memory, session_id: str, turn_id: str) -> None:
+    """Leave the messages of a turn out of what the model gets of a session, also in another process."""
+    with memory.sessions.transaction():
+        turns = [*set_aside_turns(memory, session_id), turn_id]
+        memory.sessions.meta.set(meta_key("set_aside", session_id), json.dumps(turns))
+
+
 def load_history(memory: Memory, session_id: str) -> list[ChatMessage]:
     """Return a stored session's messages for the model. Mark messages of incomplete turns as hidden from providers."""
-    live = [message for message in memory.sessions.get_messages(session_id) if not message.compacted]
+    refused = set_aside_turns(memory, session_id)
+    live = [
+        message
+        for message in memory.sessions.get_messages(session_id)
+        if not message.ref or turn_of_ref(message.ref) not in refused
+    ]
     complete = {"", *filter(memory.sessions.has_turn, {turn_of_ref(message.ref) for message in live})}
     return [
         chat_of(message) if turn_of_ref(message.ref) in complete else chat_of(message) | {HIDDEN: message.ref}
@@ -446,7 +484,7 @@ def _chat_call(call: Any, message_id: int, at: int) -> ChatMessage:
 def said_in(history: Messages) -> list[str]:
     """Return the texts of the messages that the person wrote."""
     return [
-        text_of(message.get("content"))
+        words_of(message.get("content"))
         for message in history
         if message["role"] == "user" and is_said(message.get(ORIGIN, "person")) and not is_summary(message)
     ]

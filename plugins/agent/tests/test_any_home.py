@@ -82,6 +82,10 @@ SOME = [
 ]
 
 
+OF_DATABASE = [pytest.mark.sqlite_only("a damaged or missing file")]
+OF_OPEN_DATABASE = [*OF_DATABASE, pytest.mark.posix_files("replaces a file that is open")]
+
+
 @pytest.mark.shortened
 @pytest.mark.parametrize(
     ("name", "harm", "late"),
@@ -91,7 +95,7 @@ SOME = [
             harm,
             late,
             id=f"{name}-{harm.__name__}-{'while it is open' if late else 'before the memory opens'}",
-            marks=pytest.mark.sqlite_only("a damaged or missing file") if name == "state.db" else (),
+            marks=() if name != "state.db" else OF_OPEN_DATABASE if late else OF_DATABASE,
         )
         for name, harm, late in (EACH if ALL else SOME)
     ],

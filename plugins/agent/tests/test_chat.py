@@ -260,9 +260,8 @@ def test_bytes_that_are_no_utf_8_can_be_said(
 
 
 def test_what_the_locale_can_not_read_is_utf_8(home: HermesHome, server: ModelServer) -> None:
-    chat("-m", "käse \xff".encode("latin-1").decode("ascii", "surrogateescape"))
     chat("-m", "käse".encode().decode("ascii", "surrogateescape"))
-    assert [r["messages"][-1]["content"] for r in server.requests] == ["k\ufffdse \ufffd", "käse"]
+    assert [r["messages"][-1]["content"] for r in server.requests] == ["käse"]
 
 
 def test_the_last_session_is_the_last_in_which_something_was_said(home: HermesHome) -> None:
@@ -307,7 +306,7 @@ def test_a_session_without_a_title_is_not_shown_with_an_empty_one(
 ) -> None:
     server._script = [Reply(status=400)]
     session_id = json.loads(chat("-m", "Hello.", "--json").stdout)["session_id"]
-    assert f"session {session_id[:12]} 1 message\n" in chat("--resume", "last").stderr
+    assert f"session {session_id[:12]}\n" in chat("--resume", "last").stderr
 
 
 def test_a_session_that_is_open_elsewhere_is_said_to_be(home: HermesHome) -> None:
@@ -440,7 +439,7 @@ def test_a_turn_for_which_nothing_is_recalled_says_so_where_recall_is_shown(home
     assert "nothing was recalled" not in chat("-m", "Hello.").stderr
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a folder in use is not deleted there")
+@pytest.mark.posix_files("deletes the folder in which it runs")
 def test_a_chat_begins_in_a_folder_that_was_deleted(
     home: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,6 +542,10 @@ def test_a_message_that_no_model_answered_is_tried_again(home: HermesHome, serve
     result = chat(typed="Hello.\n/retry\n")
     assert (result.exit_code, result.stdout) == (1, "Good morning.\n")
     assert [m["content"] for m in server.requests[1]["messages"][1:]] == ["Hello."]
+    assert (
+        "this message is set aside, and later ones go on without it: /retry sends it once more"
+        in result.stderr
+    )
     failed = chat(typed="/retry\n")
     assert (failed.exit_code, "there is no turn to undo" in failed.stderr) == (1, True)
 
@@ -590,13 +593,14 @@ def test_past_sessions_are_searched_in_a_chat(home: HermesHome) -> None:
     assert sessions(home)[-1].id[:12] in result.stdout
     assert result.stdout.count("Where does billing run?") == 0
     assert "/search takes words" in result.stderr
+    assert result.stderr.count("this chat itself was not searched") == 2
     assert result.stdout.endswith("No message matches.\n")
 
 
 @pytest.mark.parametrize(
     ("provider", "more", "banner"),
     [
-        ("", (), "model scripted, built-in memory"),
+        ("", (), "model scripted, notes and past sessions"),
         ("lockbox", (), "model scripted, provider lockbox"),
         ("absent", (), "model scripted, provider absent (not working)"),
         ("lockbox", ("--no-memory",), "model scripted, no memory"),
@@ -760,6 +764,12 @@ def test_a_history_that_can_not_be_kept_is_told_of_once_and_what_is_typed_is_sai
     assert [problem.partition(":")[0] for problem in told] == ["what you type is not kept"]
 
 
+def test_a_message_of_several_lines_is_typed(tmp_path: Path) -> None:
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("One\x1b\rtwo\nthree\r\x04")
+        assert list(read_messages(tmp_path / "history", ["/help"], print)) == ["One\ntwo\nthree"]
+
+
 def test_what_is_typed_is_shown_in_a_window_of_few_lines(tmp_path: Path) -> None:
     seen = io.StringIO()
     few = Vt100_Output(seen, lambda: Size(rows=5, columns=80), enable_cpr=False)
@@ -860,10 +870,9 @@ def test_what_is_typed_while_an_answer_comes_stays_out_of_it(home: HermesHome, s
         chat.type("Hello.\r")
         chat.wait_for("morning")
         answered = len(chat.seen)
-        chat.type("More.")
+        chat.type("More.\r")  # also Enter, which a terminal in its usual mode hands on as Ctrl-J
         going_on.set()
         chat.wait_for("More.")
-        chat.type("\r")
         chat.wait_for("Thanks.")
         chat.type("/quit\r")
         chat.read_to_the_end()
@@ -882,7 +891,7 @@ def test_a_first_chat_asks_for_the_model_and_begins(hermes_home: HermesHome, ser
         chat.type(f"{server.base_url}\n")
         chat.wait_for("Name of the model [scripted]")
         chat.type("\n")
-        chat.wait_for("model scripted, built-in memory")
+        chat.wait_for(Terminal.PROMPT)
         chat.type("Hello.\r")
         chat.wait_for("Good morning.")
         chat.type("/quit\r")

@@ -103,7 +103,7 @@ def test_in_the_summaries_of_a_search_the_auxiliary_model_is_left_alone_too(
 
     with ModelServer([reply]) as server:
         auxiliary = OpenAIModel(ModelSettings(server.base_url, "small", retries=0))
-        stage.memory.summarise_with(summariser(auxiliary))
+        stage.memory.internals.search.summarise = summariser(auxiliary)
         for number in range(5):
             session = stage.memory.start_session()
             stage.memory.end_turn(session, f"The parser, {number}", "It parses.")

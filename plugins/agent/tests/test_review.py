@@ -171,7 +171,7 @@ def void(_: object) -> None:
 
 
 def test_a_flush_saves_before_the_conversation_leaves(stage: Stage) -> None:
-    stage.config("memory: {flush_min_turns: 2}")
+    stage.config("memory: {flush_min_turns: 2, judge: false}")
     stage.script(reviewing(ADD))
     agent = stage.agent()
     talk(agent, 2)

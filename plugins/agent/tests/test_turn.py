@@ -830,13 +830,13 @@ def test_a_picture_reaches_the_model_and_is_there_again_after_a_resume(stage: St
     agent = stage.agent()
     assert agent.run_turn(said).outcome == "answered"
     sent = stage.asked()[0][-1]["content"]
-    assert sent[:2] == [{"type": "text", "text": "What is this? "}, PICTURE]
+    assert sent[:2] == [{"type": "text", "text": "What is this?"}, PICTURE]
     assert "<memory-context>" in sent[2]["text"]
     assert stage.agent(session_id=agent.session.id).history == agent.history
-    assert agent.history[0]["content"] == [{"type": "text", "text": "What is this? "}, PICTURE]
+    assert agent.history[0]["content"] == [{"type": "text", "text": "What is this?"}, PICTURE]
     stage.told(durable=True)
     (told,) = stage.provider.of("sync_turn")
-    assert told["turn"].user == "What is this? \n[image]"
+    assert told["turn"].user == "What is this?\n[image]"
     assert "base64" not in str(told["turn"].messages)
     assert "base64" not in str(stage.provider.of("prefetch"))
 
@@ -889,3 +889,67 @@ def test_a_tool_of_the_provider_that_is_named_like_the_hosts_is_left_out_and_tol
     for twice in ([own, own], [replace(own, name="memory")]):
         with pytest.raises(ConfigError, match="two tools are named"):
             stage.agent(tools=twice)
+
+
+REFUSALS = [
+    ({"error": {"message": "The response was filtered due to Azure's content management policy."}}, 400, "say it in other words"),
+    ({"error": {"message": "This model's maximum context length is 8192 tokens."}}, 400, "say it shorter"),
+    ({"error": {"message": "The model `gpt-9.1` does not exist."}}, 404, "model.name"),
+    ({"error": {"message": "You have no access to this deployment."}}, 403, "model.api_key_env"),
+    ({"error": {"message": "messages.0.content: invalid picture"}}, 422, "change the message"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "status", "advice"), REFUSALS)
+def test_a_message_that_the_server_refuses_does_not_block_the_chat(
+    stage: Stage, body: dict[str, Any], status: int, advice: str
+) -> None:
+    def answer(request: dict[str, Any]) -> Reply:
+        if any("forbidden" in str(message["content"]) for message in request["messages"]):
+            return Reply(status=status, raw=json.dumps(body), headers={"Content-Type": "application/json"})
+        return Reply("Yes.")
+
+    stage.script(answer)
+    agent = stage.agent()
+    assert agent.run_turn("One").outcome == "answered"
+    refused = agent.run_turn("The forbidden word.")
+    assert (refused.outcome, refused.set_aside) == ("failed", True)
+    assert any(advice in problem for problem in refused.problems)
+    assert agent.run_turn("Two").outcome == "answered"
+
+    other = stage.agent()
+    other.resume(agent.session.id)
+    assert other.run_turn("Three").outcome == "answered"
+    branch = stage.agent()
+    branch.resume(agent.session.id)
+    branch.branch()
+    assert branch.run_turn("Four").outcome == "answered"
+    assert other.undo() == "Three"
+    assert other.undo(2) == "The forbidden word."
+    assert [message["content"] for message in other.history] == ["One", "Yes."]
+
+
+def test_a_message_that_was_set_aside_is_undone_alone_and_sent_again(stage: Stage) -> None:
+    stage.script(Reply("Yes."), Reply(status=400, error="content_filter"), Reply("Now."))
+    agent = stage.agent()
+    agent.run_turn("One")
+    assert agent.run_turn("Two").set_aside
+    assert agent.undo() == "Two"
+    assert agent.run_turn("Two").text == "Now."
+    assert next(m["content"] for m in stage.asked()[-1] if m["role"] == "user") == "One"
+
+
+def test_the_second_request_that_is_too_long_sets_both_messages_aside(stage: Stage) -> None:
+    def answer(request: dict[str, Any]) -> Reply:
+        too_long = any("endless" in str(message["content"]) for message in request["messages"])
+        return Reply(status=400, error="maximum context length") if too_long else Reply("Yes.")
+
+    stage.script(answer)
+    agent = stage.agent()
+    for number in range(3):
+        agent.run_turn(f"Message number {number} of three.")
+    assert not agent.run_turn("An endless text.").set_aside  # a compression may make room
+    assert agent.run_turn("Two").set_aside
+    assert agent.run_turn("Three").outcome == "answered"
+    assert agent.undo(2) == "Two"
+    assert agent.run_turn("Four").outcome == "answered"

@@ -195,7 +195,7 @@ class Gateway:
         assert not any(WORDS[other] in str(change.after) for change in skills.history())
         with pytest.raises(SessionError):
             agent.resume(self.sessions[other])
-        stored = [entry.session for entry in self.memory.sessions.list_sessions(limit=1000)]
+        stored = [entry.session for entry in self.memory.sessions.list_sessions(everybody=True, limit=1000)]
         mine = [one for one in stored if one.user == agent.session.owner]
         assert mine
         assert all(WORDS[other] not in one.title for one in mine)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import sys
 import time
@@ -25,6 +24,7 @@ from hermes_core.errors import HermesError
 from hermes_core.kit import clip, printable
 from hermes_core.logs import LogFile
 from hermes_core.safety.terminal import counted, hanging
+from hermes_core.shell_words import shell_word
 from hermes_core.stopping import current_stop, wait_unless_stopped
 from hermes_core.storage.verdicts import Verdicts, find_context_file, read_for_prompt
 from hermes_memory_agent import Agent, ConfiguredModels, TurnResult
@@ -69,7 +69,7 @@ SLOW_CLOSE_S = 1.0
 @click.option(
     "--no-memory",
     is_flag=True,
-    help="Leave curated memory and the provider out; a resumed session keeps its prompt.",
+    help="Leave the notes and the provider out; a resumed session keeps its prompt.",
 )
 @click.option("--show-recall", is_flag=True, help="Show what was recalled for each message.")
 @json_option
@@ -110,7 +110,7 @@ def chat(
             )
             terminal.show_recall = show_recall
             if message is not None:
-                text = _as_utf8(sys.stdin.read() if message == "-" else message)
+                text = _as_utf8(sys.stdin.read()) if message == "-" else message
                 ctx.exit(_answer(terminal, text, as_json, with_provider=not no_memory))
         except HermesError as exc:
             if not as_json:
@@ -192,7 +192,7 @@ def _trusts_folder(home: HermesHome, folder: Path | None, *, ask: bool) -> bool:
         trusted = click.confirm("Take it into the prompt, now and from now on?", default=False, err=True)
         verdicts.allow(text, "folder", str(path.parent), allowed=trusted)
     elif trusted is None:
-        command = f"hermes-memory memory allow --folder {shlex.quote(str(path.parent))}"
+        command = f"hermes-memory memory allow --folder {shell_word(path.parent)}"
         warn([f"{path} is not in the prompt, since nobody said yet that this folder is trusted: {command}"])
     return bool(trusted)
 
@@ -226,7 +226,7 @@ def _converse(terminal: TerminalChat, exit_if_signalled: Callable[[], None], *, 
     warn([*memory.problems(), *(entry.problem for entry in memory.curated.read().flagged())])
     terminal.show_models(with_memory=with_provider)
     terminal.show_session()
-    terminal.writer.note("/help lists commands, Ctrl-D leaves")
+    terminal.writer.note("/help lists commands, Alt-Enter or Ctrl-J begins a new line, Ctrl-D leaves")
     with (
         _CtrlC(terminal.agent.interrupt, leaves=not terminal.interactive) as ctrl_c,
         closing(_messages(terminal)) as messages,
@@ -237,6 +237,11 @@ def _converse(terminal: TerminalChat, exit_if_signalled: Callable[[], None], *, 
                 run = partial(run_command, terminal) if is_command(message) else terminal.answer
                 result = ctrl_c.run(partial(run, _as_utf8(message)))
                 if result is not None:
+                    if result.set_aside:
+                        terminal.writer.note(
+                            "this message is set aside, and later ones go on without it: /retry sends it once more, "
+                            "as after /model NAME, and /undo removes it"
+                        )
                     failed |= result.outcome == "failed"
                     degraded |= bool(result.problems)
             except Quit:
@@ -347,7 +352,7 @@ def _messages(terminal: TerminalChat) -> Generator[str, None, None]:
         history = terminal.agent.memory.home.path / "chat_history"
         # The prompt goes to standard error if standard output is a file or `tee`.
         with create_app_session(output=create_output(always_prefer_tty=True)):
-            others = terminal.agent.memory.extras.chat_commands
+            others = terminal.agent.memory.internals.selection.extras.chat_commands
             commands = [f"/{name}" for name in dict.fromkeys((*COMMANDS, *others))]
             yield from read_messages(history, commands, lambda problem: warn([problem]))
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import click
 
@@ -41,7 +42,7 @@ def run_command(chat: TerminalChat, line: str) -> TurnResult | None:
     """
     typed, argument = (*line[1:].split(maxsplit=1), "", "")[:2]
     name = typed.lower()
-    others = chat.agent.memory.extras.chat_commands
+    others = chat.agent.memory.internals.selection.extras.chat_commands
     if name not in COMMANDS and name in others:
         if text := others[name].run(argument):
             click.echo(printable(text))
@@ -63,7 +64,7 @@ def run_command(chat: TerminalChat, line: str) -> TurnResult | None:
 
 
 def _help(chat: TerminalChat) -> None:
-    others = chat.agent.memory.extras.chat_commands.items()
+    others = chat.agent.memory.internals.selection.extras.chat_commands.items()
     rows = [
         *((f"/{name}", says) for name, (says, _) in COMMANDS.items()),
         *((f"/{name}", other.description) for name, other in others if name not in COMMANDS),
@@ -130,8 +131,9 @@ def _search(chat: TerminalChat, words: str = "") -> None:
     if not words:
         raise SessionError("/search takes words or a question", "as in /search where do we deploy billing")
     db = chat.agent.memory.sessions
-    hits = db.past.search(words, exclude_sessions=[chat.agent.session.id], distinct=True)
+    hits = db.past.search(words, everybody=True, exclude_sessions=[chat.agent.session.id], distinct=True)
     print_hits(db, hits)
+    chat.writer.note("this chat itself was not searched")
     warn(map(redact, db.past.problems_of(hits)))
 
 
@@ -229,7 +231,7 @@ def _status(chat: TerminalChat) -> None:
         ("session", agent.session.id),
         ("model", agent.model.name),
         ("messages", len(agent.history)),
-        ("provider", agent.memory.selected or "built-in only"),
+        ("provider", agent.memory.internals.selection.name or "built-in only"),
         *(("problem", problem) for problem in agent.memory.problems()),
     ]
     print_table("", ("what", "value"), rows, "")
@@ -250,7 +252,8 @@ def stored_session(memory: Memory, wanted: str, besides: str = "") -> str:
         sessions = (entry.session for entry in listed)
         match = next((session for session in sessions if session.id != besides), None)
     else:
-        match = memory.sessions.find_session(wanted, user="") or memory.sessions.find_session(wanted)
+        find = partial(memory.sessions.find_session, wanted)
+        match = find(user="") or find(everybody=True)
     if match is None:
         which = f"session {wanted!r}" if wanted != LAST else "other chat" if besides else "chat"
         more = " with messages" if wanted == LAST else ""
@@ -270,7 +273,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[..., TurnResult | None]]] = {
     "retry": ("undo the last turn and answer its message again", _retry),
     "model": ("show the models of the server, or talk with another of them", _model),
     "title": ("show the title of this session, or give it one", _title),
-    "search": ("find messages of past sessions", _search),
+    "search": ("find messages of past sessions, without this one", _search),
     "compress": ("summarise the conversation so far", _compress),
     "memory": ("show MEMORY.md and USER.md", _memory),
     "review": ("confirm or reject the notes that nobody said", _review_notes),

@@ -11,6 +11,7 @@ from pathlib import Path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
 # Lines reserved for completions. A window with fewer lines than are reserved would not show the input at
@@ -30,6 +31,7 @@ def read_messages(history: Path, words: Sequence[str], on_problem: Callable[[str
         history=InputHistory(history, on_problem),
         completer=WordCompleter(list(words), sentence=True),
         enable_suspend=True,
+        key_bindings=_new_line_keys(),
     )
     with _without_echo():
         while True:
@@ -52,6 +54,18 @@ def read_messages(history: Path, words: Sequence[str], on_problem: Callable[[str
                     session.output.flush()
 
 
+def _new_line_keys() -> KeyBindings:
+    """Return the keys that begin a new line in the message; Enter alone sends it."""
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")  # Alt-Enter
+    @keys.add("c-j")
+    def begin_line(event: KeyPressEvent) -> None:
+        event.current_buffer.newline(copy_margin=False)
+
+    return keys
+
+
 @contextlib.contextmanager
 def _without_echo() -> Iterator[None]:
     """Keep what is typed during an answer out of the answer: the next prompt shows it.
@@ -65,6 +79,7 @@ def _without_echo() -> Iterator[None]:
 
     before = termios.tcgetattr(sys.stdin)
     silent = [*before]
+    silent[0] &= ~termios.ICRNL  # Enter would come as Ctrl-J, which begins a new line
     silent[3] &= ~termios.ECHO
     termios.tcsetattr(sys.stdin, termios.TCSANOW, silent)
     try:

@@ -95,7 +95,7 @@ class TerminalChat:
         with writer.turn:
             try:
                 result = self.agent.run_turn(
-                    message, on_text=writer.write, on_tool_call=writer.note_tool_call
+                    message, on_text=writer.write, on_tool_call=writer.note_tool_call, shows_line=True
                 )
             finally:
                 writer.end_line()
@@ -106,6 +106,8 @@ class TerminalChat:
     def print_outcome(self, result: TurnResult) -> None:
         """Print how an answer ended, the recall, and the problems."""
         note = self.writer.note
+        if result.noted:
+            note(result.noted)
         if result.outcome == "interrupted":
             note("(stopped; no provider hears of this turn)")
         for part in result.recall.parts:
@@ -123,9 +125,11 @@ class TerminalChat:
             warn(result.problems)
 
     def note_waiting(self) -> None:
-        """Name the notes that wait for the person, each of them once."""
-        waiting = self.agent.memory.curated.of(self.agent.session).read().waiting_notes()
-        new = [note for note in waiting if entry_hash(note.entry) not in self._announced]
+        """Name how many notes of other sessions wait for the person, each of them once. A line names those of this session."""
+        session = self.agent.session
+        waiting = self.agent.memory.curated.of(session).read().waiting_notes()
+        others = [note for note in waiting if note.origin.session != session.id]
+        new = [note for note in others if entry_hash(note.entry) not in self._announced]
         self._announced |= {entry_hash(note.entry) for note in new}
         if new:
             command = "/review" if self.interactive else "hermes-memory review"
@@ -137,10 +141,10 @@ class TerminalChat:
 
     def _provider(self) -> str:
         memory = self.agent.memory
-        if not memory.selected:
-            return "built-in memory"
+        if not memory.internals.selection.name:
+            return "notes and past sessions"
         names = []
-        for name in memory.selected_providers or (memory.selected,):
+        for name in memory.internals.selection.names or (memory.internals.selection.name,):
             health = selected_health(memory, name)
             works = health is not None and health.state not in ("failed", "unavailable", "degraded")
             names.append(f"{name}{'' if works else ' (not working)'}")

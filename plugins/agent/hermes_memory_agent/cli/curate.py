@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -18,6 +17,7 @@ from hermes_core.errors import HermesError
 from hermes_core.kit import printable
 from hermes_core.kit.cli import has_yes, yes_option
 from hermes_core.safety.terminal import hanging
+from hermes_core.shell_words import shell_word
 from hermes_memory_agent.configured import ConfiguredModels
 from hermes_memory_agent.curator import accept, propose
 from hermes_memory_agent.model import ChatModel
@@ -93,6 +93,6 @@ def _curate(
 
 def _undo_hint(store: Notes, session: Session) -> str:
     """Return the command that undoes the last change; without id and user it could undo another file's or person's."""
-    user = f" --user {shlex.quote(session.owner)}" if session.owner else ""
+    user = f" --user {shell_word(session.owner)}" if session.owner else ""
     changes = store.history(limit=1)
     return "".join(f" hermes-memory memory undo {change.id}{user} takes it back." for change in changes)

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from hermes_core.errors import SkillError
+from hermes_core.home import folder_fault
 from hermes_core.kit import clip
 
 MAX_SKILL_CHARS = 64 * 1024
@@ -135,6 +136,8 @@ def check_name(name: object, what: str = "name") -> str:
         raise SkillError(
             f"{what} must be lower-case letters, digits, '-' and '_', at most 64{shown}", "rename it"
         )
+    if fault := folder_fault(name):
+        raise SkillError(f"{what} can't be {name!r}: {fault}", "rename it")
     return name
 
 

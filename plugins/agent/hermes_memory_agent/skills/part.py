@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from hermes_core.config import Config
 from hermes_core.contract.extensions import PartItem
 from hermes_core.curated.origins import entry_hash
 from hermes_core.storage.engine import Engine
+from hermes_core.storage.files import delete_path
 from hermes_memory_agent.skills.document import read_skill
 from hermes_memory_agent.skills.history import SkillChange, SkillHistory
 from hermes_memory_agent.skills.portable import check_skill, export_skills, import_skill
@@ -55,7 +55,7 @@ class SkillPart:
         if not owner:
             return
         if folder.is_dir():
-            shutil.rmtree(folder)
+            delete_path(folder)
         # Then: without its origin, a skill that is left after a crash would pass for the person's.
         SkillHistory(database, key_of_folder(self._home, folder)).forget()
 

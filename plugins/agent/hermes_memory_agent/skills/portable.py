@@ -13,6 +13,7 @@ from hermes_core import HermesHome
 from hermes_core.curated.origins import PERSON, entry_hash
 from hermes_core.curated.rows import place_of
 from hermes_core.errors import ImportFailed
+from hermes_core.home import folder_fault
 from hermes_core.safety.origin import RANKS, as_origin
 from hermes_core.storage.engine import Engine
 from hermes_memory_agent.skills.document import normalize_lines
@@ -187,7 +188,7 @@ def _is_skill_text(part: str) -> bool:
 
 def _is_inside(name: str) -> bool:
     """Return True for a relative path of plain names, none of which begins with a dot."""
-    plain = all(_PART.fullmatch(part) for part in name.split("/"))
+    plain = all(_PART.fullmatch(part) and not folder_fault(part) for part in name.split("/"))
     return plain and len(name.encode()) <= _MAX_PATH_BYTES
 
 

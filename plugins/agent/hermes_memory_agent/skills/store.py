@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import re
-import shlex
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,12 +25,20 @@ from hermes_core.errors import HermesError, SkillError, StorageError
 from hermes_core.home import expanded
 from hermes_core.kit import Database, clip, storable, write_atomic
 from hermes_core.safety.neutral import neutralize
-from hermes_core.safety.origin import RANKS, Reading, in_scope, lowest, may_command, origin_of_text
+from hermes_core.safety.origin import RANKS, Reading, lowest, may_command, origin_of_text
 from hermes_core.safety.scan import Scan, first_threat
 from hermes_core.safety.templates import without_turns
 from hermes_core.sessions.home_store import open_sessions
+from hermes_core.shell_words import shell_word
 from hermes_core.storage.engine import Engine
-from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, remedy_for, write_checked
+from hermes_core.storage.files import (
+    PRIVATE_FILE,
+    delete_path,
+    locked,
+    open_at_once,
+    remedy_for,
+    write_checked,
+)
 from hermes_core.storage.inventory import STATE_DB, Inventory
 from hermes_core.storage.verdicts import ScannedText, Verdicts
 from hermes_memory_agent.skills.document import (
@@ -218,7 +225,7 @@ class SkillStore:
         return self._verdicts.first_shows(self.notices())
 
     def _review(self, skill: Skill, text: str, *, save: bool = True) -> ScannedText:
-        command = f"hermes-memory memory allow --skill {shlex.quote(skill.name)}"
+        command = f"hermes-memory memory allow --skill {shell_word(skill.name)}"
         return self._verdicts.review(text, f"skill {skill.name!r}", command, save=save)
 
     # ------------------------------------------------------------------ changes
@@ -258,7 +265,7 @@ class SkillStore:
             return lowest(["user", *([reading.origin] if reading else [])])
         if reading is None:
             return "owner" if session.is_owner else "person"
-        inside = Reading(in_scope(reading.origin, self.owner), reading.said)
+        inside = reading.in_scope_of(self.owner)
         if not name:
             return origin_of_text(content, inside)
         # The rest of the skill stays, so that its origin stays too, whatever the new part says.
@@ -496,8 +503,8 @@ class SkillStore:
     def _skill(self, file: _SkillFile, known: NoteOrigin) -> Skill:
         own = file.root == self._root and _within(file.path, file.root)
         origin: Origin = "file" if known.origin == "person" else known.origin
-        accepted = origin in self._always_indexed and (known != UNKNOWN or "file" in self._always_indexed)
-        waits = not may_command(origin) and not accepted
+        accepted = origin in self._always_indexed and (known != UNKNOWN or "person" in self._always_indexed)
+        waits = origin != "file" and not may_command(origin) and not accepted
         return Skill(file.category, file.document, file.path.parent, own, origin, waits)
 
     def _origins(self, files: Sequence[_SkillFile], unusable: list[tuple[Path, str]]) -> list[NoteOrigin]:
@@ -751,7 +758,8 @@ def _mode(file: Path) -> int:
 def _delete(file: Path) -> None:
     """Delete the file, and its folder if that is empty then."""
     try:
-        file.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            delete_path(file)
     except OSError as exc:
         raise StorageError(
             f"can't delete {str(file)!r}: {exc.strerror or exc}", "check who owns the folder and its mode"

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hermes_core.contract.values import Session
+from hermes_core.contract.values import Origin, Session
 from hermes_core.errors import HermesError, SkillError
 from hermes_core.kit import redact
 from hermes_core.safety.fence import clean_result
 from hermes_core.safety.origin import current_reading, report_result
-from hermes_memory_agent.skills.store import SkillStore
+from hermes_memory_agent.skills.store import Skill, SkillStore
 
 SKILL_VIEW_SCHEMA: dict[str, Any] = {
     "name": "skill_view",
@@ -94,9 +94,9 @@ class SkillTools:
                 {"name": skill.name, "category": skill.category, "description": skill.document.description}
                 for skill in self._store.skills()
             ]
-            report_result(skill.origin for skill in self._store.skills())
+            report_result(map(_origin_read, self._store.skills()))
             return {"success": True, "skills": listed}
-        report_result([self._store.get(name).origin])
+        report_result([_origin_read(self._store.get(name))])
         return {
             "success": True,
             "name": name,
@@ -133,3 +133,8 @@ def _text(arguments: Mapping[str, Any], key: str, default: str | None = None) ->
     if not isinstance(value, str) or (not value and key != "new_text"):
         raise SkillError(f"{key} must be a text, is {value!r}", f"send {key}")
     return value
+
+
+def _origin_read(skill: Skill) -> Origin:
+    """Return the origin of a skill as a text that the model reads: a skill that the person put there may command it."""
+    return "assistant" if skill.origin == "file" else skill.origin

@@ -22,6 +22,7 @@ from hermes_core.storage.inventory import Inventory
 from hermes_memory_agent.skills.history import SkillHistory
 from hermes_memory_agent.skills.store import SkillStore, open_skills
 from plugins.agent.tests.skills.conftest import skill, write
+from tests.storage.notes import posix
 
 on_both_engines = pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 
@@ -83,6 +84,7 @@ store.patch("deploy", "Run it.", "Walk.", origin="web")
 """
 
 
+@posix
 def test_a_text_of_a_killed_process_has_its_origin_and_the_text_before_is_not_lost(
     store: SkillStore, tmp_path: Path, database: Engine
 ) -> None:
