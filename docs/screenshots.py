@@ -1,6 +1,7 @@
 """Take the pictures of the documentation anew: `python docs/screenshots.py`. Real output of real commands, as SVG.
 
-Each command runs in a home of its own that is thrown away. Names of this machine's folders are left out.
+Each command runs in a home of its own that is thrown away. Names of this machine's folders are left out. Those of the page
+`hermes-memory ui` are PNG files, which its tests take in Chromium.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ IMAGES = ROOT / "docs" / "images"
 HERMES = [sys.executable, "-m", "hermes_core"]
 """Command that stands for `hermes-memory`."""
 
+PAGE = "page"
+"""Name that stands for all pictures of the page."""
+
 WIDE = 200
 """Columns for a table, so that nothing is folded; the picture is as wide as its longest line."""
 
@@ -49,7 +53,7 @@ USED = (
     "hermes-memory memory add --target user 'Nadia is allergic to cashews.'",
     "hermes-memory memory add 'The billing service is deployed from the blue cluster.'",
 )
-SAMPLE = shlex.quote(str(ROOT / "hermes_core/importers/sample/conversation.jsonl"))
+SAMPLE = shlex.quote(str(ROOT / "hermes_core/cli/sample/conversation.jsonl"))
 SHOTS = (
     Shot("demo", "hermes-memory demo", columns=100, lines=46),
     Shot("status", "hermes-memory memory status", USED),
@@ -73,7 +77,16 @@ def main() -> int:
     options = parser.parse_args()
     for path in take([shot for shot in SHOTS if not options.names or shot.name in options.names], options.to):
         click.echo(f"written: {path}")
+    if not options.names or PAGE in options.names:
+        take_page(options.to)
     return 0
+
+
+def take_page(folder: Path) -> None:
+    """Write the pictures of the page, with the test that compares their names with those that the documentation shows."""
+    test = "plugins/ui/tests/test_browser.py::test_the_pictures_of_the_documentation_can_be_taken_anew"
+    command = [sys.executable, "-m", "pytest", "-q", test]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "UI_PICTURES": str(folder.absolute())}, check=True)
 
 
 def take(shots: list[Shot], folder: Path) -> Iterator[Path]:

@@ -1,8 +1,12 @@
 """Access to the page: for the browser that opened the printed address, and no other program, page or machine.
 
-The printed address holds a token that works once. It becomes a cookie that scripts can't read and that no other site's
-request carries. A page of another site may still make the browser send requests to this machine, or point its own name
-at it. So the headers Host and Origin are checked as well, and each change needs a token that only our forms hold.
+The printed address holds a token that works once. It leads to a path that holds a secret, below which the whole page is,
+and sets a cookie for this path. Each request needs both. The cookie alone would not do: browsers know no ports of cookies,
+so a server of another user of this machine, on another port, would get it. The path goes to no other port. The path alone
+would not do either: it stands in the history of the browser and on the screen.
+
+A page of another site may still make the browser send requests to this machine, or point its own name at it. It does not
+know the path, and the headers Host and Origin are checked as well.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hermes_core.loopback import HOST
 
 TOKEN_PARAMETER = "token"
+
+COOKIE = "hermes_memory"
 
 # Browsers leave the port of the scheme out of the headers Host and Origin.
 HTTP_PORT = 80
@@ -47,14 +53,13 @@ class Access:
     """The secrets of one run of the page, and the checks of each request.
 
     Attributes:
-        token: The token in the printed address. It works once: until a browser comes back with the cookie.
-        csrf: The token that each form holds.
+        token: The token in the printed address. It works once: until a browser comes back with the path and the cookie.
+        root: The path below which the page is. It holds a secret.
     """
 
     def __init__(self, port: int) -> None:
-        self.token, self.csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        # Cookies don't know ports: two pages of two homes must not take each other's.
-        self._cookie, self._secret = f"hermes_memory_{port}", secrets.token_urlsafe(32)
+        self.token, self.root = secrets.token_urlsafe(32), f"/{secrets.token_urlsafe(32)}"
+        self._secret = secrets.token_urlsafe(32)
         self._hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
         if port == HTTP_PORT:
             self._hosts |= {HOST, "localhost"}
@@ -78,14 +83,14 @@ class Access:
             return "This request comes from another site."
         return ""
 
-    def knows(self, headers: Headers) -> bool:
-        """Return True if a request carries the cookie. The token is used up when the cookie first comes back.
-
-        Other programs on this machine may have set cookies of any form, also of our name: they are ignored.
-        """
+    def knows(self, path: str, headers: Headers) -> bool:
+        """Return True if a request has the path and the cookie. The token is used up when they first come back."""
+        root, slash, _ = path.removeprefix("/").partition("/")
         pairs = (pair.partition("=") for line in headers.getlist("cookie") for pair in line.split(";"))
-        values = [value.strip() for name, _, value in pairs if name.strip() == self._cookie]
-        known = any(_equal(value, self._secret) for value in values)
+        values = [value.strip() for name, _, value in pairs if name.strip() == COOKIE]
+        known = (
+            bool(slash) and _equal(f"/{root}", self.root) and any(_equal(one, self._secret) for one in values)
+        )
         self._used = self._used or known
         return known
 
@@ -97,18 +102,14 @@ class Access:
             )
         if self._used:
             return refused(
-                "The token in this address was used already. Use the browser that opened it first, or start "
-                "hermes-memory ui again."
+                "This address was used already: it works once. The browser that opened it first has the page in its "
+                "history. For a new address, end hermes-memory ui with Ctrl-C and start it again."
             )
         # A browser that stored no cookie may try again. Only the last cookie works, so only one browser gets in.
         self._secret = secrets.token_urlsafe(32)
-        response = RedirectResponse("/", 303)
-        response.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict", path="/")
+        response = RedirectResponse(f"{self.root}/", 303)
+        response.set_cookie(COOKIE, self._secret, httponly=True, samesite="strict", path=f"{self.root}/")
         return response
-
-    def knows_form(self, csrf: str) -> bool:
-        """Return True if a form holds the token of this run."""
-        return _equal(csrf, self.csrf)
 
 
 class AccessRequired:
@@ -137,12 +138,11 @@ class AccessRequired:
         if reason := self._access.refusal(method, headers):
             return refused(reason)
         token = QueryParams(scope["query_string"]).get(TOKEN_PARAMETER, "")
-        known = self._access.knows(headers)
         if token and scope["path"] == "/" and method == "GET":
-            # The person may open the printed address again, in the same browser.
-            return RedirectResponse("/", 303) if known else self._access.sign_in(token)
-        if not known:
+            return self._access.sign_in(token)
+        if not self._access.knows(scope["path"], headers):
             return refused("Open the address that hermes-memory ui printed: it holds a token.")
+        scope["root_path"] = self._access.root
         return None
 
 

@@ -35,14 +35,14 @@ CLOSE_TIMEOUT_S = 3.0
 def ui_command(ctx: click.Context, port: int, read_only: bool, user: str) -> None:
     """Show this memory in a browser on this machine, and let a person change it there.
 
-    The address that is printed holds a token that works once, in the browser that opens it first. The page shows the
+    The address that is printed works once: it admits the browser that opens it first. The page shows the
     memory of one user: of the person at this machine, or of --user. Ctrl-C ends it.
     """
     memory = open_memory(command_home(ctx), provider="" if read_only else None)
     try:
         with listen(port) as listener:
             access = Access(listener.getsockname()[1])
-            site = Site(memory, user=user, csrf=access.csrf, read_only=read_only)
+            site = Site(memory, user=user, root=access.root, read_only=read_only)
             for problem in memory.problems():
                 click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
             # uvicorn handles the signal while it serves. Before and after, it ends the command like Ctrl-C.

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from urllib.parse import urlencode
+from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
 from hermes_core.kit import clip
-from hermes_core.safety.terminal import escape_controls
+from hermes_core.safety.terminal import counted, escape_controls
 
-MAX_LABEL_CHARS = 18
+MAX_LABEL_CHARS = 14
+
+MAX_BAR_WIDTH = 60.0
+"""Width of a bar with its gap. A home of one day has one bar, which is no wall."""
 
 
-def graph(sizes: Mapping[str, int], ties: Mapping[tuple[str, ...], int]) -> Markup:
-    """Return a graph with its nodes on a circle, each a link to what is known about it.
+def graph(
+    sizes: Mapping[str, int], ties: Mapping[tuple[str, ...], int], link: Callable[[str], str]
+) -> Markup:
+    """Return a graph with its nodes on a ring, each a link to what is known about it.
 
     Args:
         sizes: Number of facts by the name of an entity.
         ties: Number of facts that two entities share.
+        link: Returns the address of what is known about an entity.
     """
     width, height = 760.0, 400.0
-    radius_x, radius_y = 220.0, 160.0
+    radius_x, radius_y = 170.0, 180.0
     places: dict[str, tuple[float, float]] = {}
+    half = (len(sizes) + 1) // 2
     for number, name in enumerate(sizes):
-        angle = 2 * math.pi * number / len(sizes) - math.pi / 2
-        places[name] = (width / 2 + radius_x * math.cos(angle), height / 2 + radius_y * math.sin(angle))
+        # The labels stand beside the nodes, so that the nodes of a side are at equal distances from top to bottom.
+        side, row, rows = (1, number, half) if number < half else (-1, number - half, len(sizes) - half)
+        level = side * ((2 * row + 1) / rows - 1)
+        x = width / 2 + side * radius_x * math.sqrt(1 - level**2)
+        places[name] = (x, height / 2 + radius_y * level)
     lines = [
         Markup(
             '<line class="edge" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke-width="{}"/>'
@@ -38,10 +47,10 @@ def graph(sizes: Mapping[str, int], ties: Mapping[tuple[str, ...], int]) -> Mark
         right = x >= width / 2
         nodes.append(
             Markup(
-                '<a href="/facts?{}"><title>{}: {}</title><circle class="node" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>'
+                '<a href="{}"><title>{}: {}</title><circle class="node" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>'
                 '<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text></a>'
             ).format(
-                urlencode({"entity": name}, errors="replace"),
+                link(name),
                 escape_controls(name),
                 sizes[name],
                 x,
@@ -62,17 +71,17 @@ def bars(title: str, values: Sequence[tuple[str, float]], unit: str, *, top: flo
     Args:
         title: What the chart shows, for people who don't see it.
         values: (label, value), from left to right.
-        unit: What the values count.
+        unit: The noun that the values count, or %.
         top: Value of the highest possible bar; 0 for the highest value.
     """
-    width, height, foot, head = 760.0, 180.0, 24.0, 20.0
+    width, height, foot, head = 760.0, 190.0, 28.0, 28.0
     most = top or max((value for _, value in values), default=0) or 1
-    step = width / max(len(values), 1)
+    step = min(width / max(len(values), 1), MAX_BAR_WIDTH)
     parts = [
         Markup('<line class="axis" x1="0" y1="{0:.1f}" x2="{1:.1f}" y2="{0:.1f}"/>').format(
             height - foot, width
         ),
-        Markup('<text class="soft" x="4" y="14">{}</text>').format(f"{most:,.0f} {unit}"),
+        Markup('<text class="soft" x="4" y="20">{}</text>').format(_amount(most, unit)),
     ]
     for number, (label, value) in enumerate(values):
         size = (height - foot - head) * value / most
@@ -85,18 +94,22 @@ def bars(title: str, values: Sequence[tuple[str, float]], unit: str, *, top: flo
                 step * 0.8,
                 size,
                 label,
-                f"{value:,.0f} {unit}",
+                _amount(value, unit),
             )
         )
     for number in {0, len(values) - 1} if values else ():
         anchor = "start" if number == 0 else "end"
-        x = 4 if number == 0 else width - 4
+        x = 4 if number == 0 else max(len(values) * step, 280) - 4
         parts.append(
             Markup('<text class="soft" x="{}" y="{:.1f}" text-anchor="{}">{}</text>').format(
                 x, height - 7, anchor, values[number][0]
             )
         )
     return _drawing("chart", title, width, height, parts)
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:.0f} %" if unit == "%" else counted(round(value), unit)
 
 
 def _drawing(kind: str, title: str, width: float, height: float, parts: Sequence[Markup]) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import socket
 import threading
@@ -16,13 +17,13 @@ from urllib.parse import parse_qsl
 import anyio
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hermes_memory_ui.access import Access, AccessRequired, refused
-from hermes_memory_ui.answers import PageRequest
+from hermes_memory_ui.answers import CHOSEN, Page, PageRequest
 from hermes_memory_ui.routes import ACTIONS, PAGES
 from hermes_memory_ui.site import Site, View
 
@@ -37,6 +38,8 @@ MAX_BODY_BYTES = 1_000_000
 MAX_FIELDS = 50
 
 STATIC = {"htmx.min.js": "text/javascript", "page.css": "text/css", "icon.svg": "image/svg+xml"}
+
+log = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -90,12 +93,26 @@ def application(site: Site, access: Access) -> ASGIApp:
     ]
     routes += [Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()]
 
+    async def not_found(request: Request, _: Exception) -> Response:
+        view = partial(_not_found, request.url.path.removeprefix(access.root))
+        return await workers.run(partial(site.answer, "", view, PageRequest()))
+
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         workers.close()
 
-    return AccessRequired(Starlette(routes=routes, lifespan=lifespan), access)
+    return AccessRequired(
+        Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: not_found}), access
+    )
+
+
+def _not_found(path: str, site: Site, request: PageRequest) -> Page:
+    """Return the page for an address that nothing has."""
+    del site, request
+    return Page(
+        "error.html", {"heading": "Not found", "error": f"there is no page {path!r}; choose one above"}, 404
+    )
 
 
 def _page(site: Site, workers: WorkerThreads, path: str, view: View) -> Endpoint:
@@ -109,19 +126,25 @@ def _page(site: Site, workers: WorkerThreads, path: str, view: View) -> Endpoint
 def _action(site: Site, workers: WorkerThreads, path: str, view: View) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                return refused("The form is too large.")
-        form = _fields(bytes(body))
-        if form is None:
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    return refused("The form is too large.")
+        except ClientDisconnect:
+            log.warning("the browser left before a form for %s had come; nothing was changed", path)
+            return refused("The form did not come whole.")  # nobody reads it
+        fields = _fields(bytes(body))
+        if fields is None:
             return refused("The form can't be read.")
-        return await workers.run(partial(site.act, path, view, PageRequest(dict(request.query_params), form)))
+        chosen = [value for name, value in fields if name == CHOSEN]
+        page_request = PageRequest(dict(request.query_params), dict(fields), chosen)
+        return await workers.run(partial(site.act, path, view, page_request))
 
     return endpoint
 
 
-def _fields(body: bytes) -> dict[str, str] | None:
+def _fields(body: bytes) -> list[tuple[str, str]] | None:
     """Return the fields of a form; None if it has too many. A browser ends the lines of a text with CR LF."""
     try:
         pairs = parse_qsl(
@@ -132,7 +155,7 @@ def _fields(body: bytes) -> dict[str, str] | None:
         )
     except ValueError:
         return None
-    return {name: value.replace("\r\n", "\n") for name, value in pairs}
+    return [(name, value.replace("\r\n", "\n")) for name, value in pairs]
 
 
 def _static(name: str, kind: str) -> Endpoint:
@@ -148,7 +171,8 @@ def http_page_server(site: Site, access: Access) -> uvicorn.Server:
     """Return the server of the page."""
     config = uvicorn.Config(
         application(site, access),
-        log_level="warning",
+        # Warnings are about requests that are none for the page, and advise to install packages.
+        log_level="error",
         access_log=False,
         ws="none",
         server_header=False,

@@ -14,14 +14,15 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from hermes_core import Memory
+from hermes_core.actions.approval import Approval
 from hermes_core.actions.notes import session_of_user
 from hermes_core.contract.values import ORIGIN_NAMES
 from hermes_core.errors import ConfigError, HermesError, SessionError
 from hermes_core.kit import redact
 from hermes_core.safety.terminal import counted, escape_controls, escape_hidden
 from hermes_core.sessions.records import local_time
-from hermes_core.sessions.tool import SessionSearchTool
 from hermes_memory_ui.answers import Answer, FileAnswer, Page, PageRequest, Redirect, RequestError
+from hermes_memory_ui.markdown import markdown
 
 # Messages about actions that no page has shown yet: a person has a few tabs.
 MAX_MESSAGES = 50
@@ -31,18 +32,17 @@ PROVIDER_WAIT_S = 0.0
 
 MESSAGE_PARAMETER = "message"
 
-NAVIGATION = (
-    ("/", "Notes"),
-    ("/timeline", "Timeline"),
-    ("/sessions", "Sessions"),
-    ("/search", "Search"),
-    ("/recall", "Recall"),
-    ("/turns", "Turns"),
-    ("/costs", "Costs"),
-    ("/providers", "Providers"),
-    ("/facts", "Facts"),
-    ("/people", "People"),
-)
+NAVIGATION = {
+    "Memory": (("/", "Notes"), ("/timeline", "Timeline"), ("/facts", "Facts"), ("/people", "People")),
+    "Conversations": (
+        ("/sessions", "Sessions"),
+        ("/search", "Search"),
+        ("/turns", "Turns"),
+        ("/recall", "Recall"),
+    ),
+    "Home": (("/providers", "Providers"), ("/settings", "Settings"), ("/costs", "Over time")),
+}
+"""The views that each page leads to, by group."""
 
 View = Callable[["Site", PageRequest], Answer]
 
@@ -53,28 +53,32 @@ class Site:
     Args:
         memory: The memory of the home.
         user: "" for the person at this machine, else the user of a gateway as PLATFORM:ID.
-        csrf: The token that each form must hold.
+        root: The path below which the page is.
         read_only: True to refuse every action.
 
     Attributes:
         session: The session that stands for the user.
-        search: The tool `session_search`, as the model has it.
     """
 
-    def __init__(self, memory: Memory, *, user: str = "", csrf: str = "", read_only: bool = False) -> None:
+    def __init__(self, memory: Memory, *, user: str = "", root: str = "", read_only: bool = False) -> None:
         self.memory, self.user, self.read_only = memory, user, read_only
         self.session = session_of_user(memory, user)
         self.notes = memory.curated.of(self.session)
-        self.search = SessionSearchTool(memory.sessions if memory.config.sessions.search_enabled else None)
-        self._csrf = csrf
+        self._root = root
         self._messages: OrderedDict[str, Redirect] = OrderedDict()
         self._lock = threading.Lock()
         self._templates = _environment()
+        # Globals, because macros see no values of a page.
+        self._templates.globals |= {"root": root, "address": self.link, "read_only": read_only}
 
     @property
     def owner(self) -> str:
         """The owner of the sessions that this page shows."""
         return self.session.owner
+
+    def link(self, path: str, **values: Any) -> str:
+        """Return the address of a view, below the path that holds the secret."""
+        return self._root + address(path, **values)
 
     def stored_sessions(self, ids: Iterable[str]) -> frozenset[str]:
         """Return those of these ids that name a stored session of the user, which a link may lead to."""
@@ -88,6 +92,10 @@ class Site:
         if not self.read_only:
             self.memory.manager.initialize_all(self.session, wait=PROVIDER_WAIT_S)
 
+    def approval(self) -> Approval:
+        """Return the notes and items of the user that wait for an answer."""
+        return Approval(self.memory, self.notes, self.session)
+
     def answer(self, path: str, view: View, request: PageRequest) -> Response:
         """Return the answer of a view to a request for a page."""
         try:
@@ -97,12 +105,7 @@ class Site:
         return self._response(path, result, request)
 
     def act(self, path: str, view: View, request: PageRequest) -> Response:
-        """Return the answer of a view that changes something. Refuse a form that is not ours, and a read-only page."""
-        if not secrets.compare_digest(request.form.get("csrf", "").encode(), self._csrf.encode()):
-            page = Page(
-                "error.html", {"error": "the form is not of this run of the page; load it again"}, 403
-            )
-            return self._response(path, page, request)
+        """Return the answer of a view that changes something. A read-only page refuses it."""
         try:
             if self.read_only:
                 raise ConfigError("this page is read-only", "start hermes-memory ui without --read-only")
@@ -117,12 +120,11 @@ class Site:
             headers = {"content-disposition": f'attachment; filename="{result.name}"'}
             return StreamingResponse(result.lines, media_type="application/x-ndjson", headers=headers)
         if isinstance(result, Redirect):
-            return RedirectResponse(self._with_message(result), 303)
+            return RedirectResponse(self.link(self._with_message(result)), 303)
         values = {
             "path": path,
             "navigation": NAVIGATION,
-            "csrf": self._csrf,
-            "read_only": self.read_only,
+            "waiting": self._waiting(),
             "scope": self.owner or "the person at this machine",
             "profile": self.memory.home.profile,
             "query": request.query,
@@ -131,6 +133,14 @@ class Site:
         }
         text = self._templates.get_template(result.template).render(values)
         return HTMLResponse(text, result.status)
+
+    def _waiting(self) -> int:
+        """Return the number of notes and items that wait for an answer; 0 if they can't be read."""
+        try:
+            items = (item for part in self.approval().parts.values() for item in part.waiting())
+            return len(self.notes.read().waiting_notes()) + sum(1 for _ in items)
+        except HermesError:  # each page has the navigation, also one that says what is wrong
+            return 0
 
     def _with_message(self, result: Redirect) -> str:
         """Return the location of a redirect, with the name of its message if it has one."""
@@ -173,9 +183,10 @@ def _environment() -> jinja2.Environment:
         "hidden": escape_hidden,
         "field": field_value,
         "counted": lambda count, *nouns: counted(count, *nouns),
+        "markdown": markdown,
         "matches": with_matches,
+        "twice": lambda value: (value, value),
     }
-    environment.globals |= {"address": address}
     return environment
 
 

@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from hermes_core import HermesHome
-from plugins.ui.tests.conftest import Serve, ServedPage
+from plugins.ui.tests.conftest import Serve
 
 # Marks of direction, which notes in Hebrew or Arabic hold; a C1 and a C0 control; and characters that HTML escapes.
 HIDDEN = 'שלום\u200f (ok) \u200eabc\u200e \u202bx\u202c \u2067y\u2069 \x85 \x1b[31m \u061c &amp; "q" \'<b>'
 
-TEXTAREA = re.compile(r'<textarea name="content" rows="4" required>\n?(.*?)</textarea>', re.DOTALL)
+TEXTAREA = re.compile(r'<textarea name="content" rows="4" required dir="auto">\n?(.*?)</textarea>', re.DOTALL)
 
 
 def hidden_values(page: str, name: str) -> set[str]:
@@ -23,9 +23,9 @@ def hidden_values(page: str, name: str) -> set[str]:
     return {html.unescape(value) for value in values}
 
 
-def post(served: ServedPage, client: httpx.Client, path: str, **fields: str) -> httpx.Response:
-    """Send a form as a browser does."""
-    return client.post(path, data={"csrf": served.access.csrf, **fields})
+def post(client: httpx.Client, path: str, **fields: str) -> httpx.Response:
+    """Send a form as a browser does, and follow where it leads."""
+    return client.post(path, data=fields, follow_redirects=True)
 
 
 def test_a_note_that_is_edited_and_saved_keeps_its_hidden_characters(
@@ -44,8 +44,8 @@ def test_a_note_that_is_refused_is_offered_again_as_it_was_written(serve: Serve)
     served = serve()
     client = served.client()
     draft = "\nשלום\u200f " + "x" * 10_000
-    answer = post(served, client, "/notes/add", target="memory", content=draft)
-    page = client.get(answer.headers["location"]).text
+    answer = post(client, "/notes/add", target="memory", content=draft)
+    page = answer.text
     # A browser drops the line end right after the tag.
     assert f">\n{draft}</textarea>" in page
 
@@ -60,13 +60,13 @@ def test_a_session_whose_id_has_hidden_characters_is_renamed_and_deleted(
     client = served.client()
     page = client.get("/session", params={"id": session_id}).text
     assert hidden_values(page, "id") == {session_id}
-    post(served, client, "/session/rename", id=session_id, title="שלום\u200f tea")
+    post(client, "/session/rename", id=session_id, title="שלום\u200f tea")
     title = served.memory.sessions.get_session(session_id).title  # type: ignore[union-attr]
     page = client.get("/session", params={"id": session_id}).text
-    assert f'name="title" value="{html.escape(title)}"' in page
+    assert f'name="title" dir="auto" value="{html.escape(title)}"' in page
     page = client.get("/session/delete", params={"id": session_id}).text
     (named,) = hidden_values(page, "id")
-    assert post(served, client, "/session/delete/confirmed", id=named).status_code == 303
+    assert post(client, "/session/delete/confirmed", id=named).status_code == 200
     assert served.memory.sessions.get_session(session_id) is None
 
 
@@ -80,8 +80,8 @@ def test_a_deletion_speaks_of_the_file_only_if_there_is_one(
     session = served.memory.start_session("s1")
     served.memory.end_turn(session, "Hello", "Hello.", warm=False)
     client = served.client()
-    answer = post(served, client, "/session/delete/confirmed", id="s1")
-    page = client.get(answer.headers["location"]).text
+    answer = post(client, "/session/delete/confirmed", id="s1")
+    page = answer.text
     assert "1 session deleted" in page
     in_file = not served.memory.sessions.database.shared
     assert ("the file holds their text" in page) == in_file

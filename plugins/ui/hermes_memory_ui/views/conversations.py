@@ -13,6 +13,7 @@ from hermes_core.actions.conversations import (
     rename_conversation,
 )
 from hermes_core.errors import SessionError
+from hermes_core.kit import clip
 from hermes_core.sessions.lineage import stored_sources
 from hermes_core.sessions.records import PROGRAM_SOURCES, Mark, StoredSession, calls_as_text
 from hermes_core.sessions.turn_records import turns_at
@@ -65,15 +66,20 @@ def show_all(site: Site, request: PageRequest) -> Page:
 
 
 def show(site: Site, request: PageRequest) -> Page:
-    """Show the messages of a session, a page at a time."""
+    """Show the messages of a session, a page at a time; or those around one message."""
     db, session = site.memory.sessions, _session(site, request)
-    first = request.number("first", 0) or 0
+    first, message_id = request.number("first", 0) or 0, request.number("at")
+    around = None if message_id is None else db.past.around(message_id, MESSAGES // 2)
+    if around is not None and around.messages[0].session_id == session.id:
+        first = around.before
     messages = db.get_messages(session.id, limit=MESSAGES + 1, offset=first)
     turns = turns_at(db, session.id, messages)
     return Page(
         "session.html",
         {
             "session": session,
+            "title": session.title or beginning(site, session.id) or "Session without a title",
+            "at": message_id,
             "messages": [
                 {
                     "message": message,
@@ -89,6 +95,12 @@ def show(site: Site, request: PageRequest) -> Page:
             "pinned": db.meta.is_marked(session.id, "pinned"),
         },
     )
+
+
+def beginning(site: Site, session_id: str) -> str:
+    """Return the beginning of a conversation, which stands for its title as in the list of sessions."""
+    messages = site.memory.sessions.get_messages(session_id, limit=2)
+    return next((clip(" ".join(one.content[:500].split()), 80) for one in messages if one.content), "")
 
 
 def calls_as_text_of(calls: tuple[dict[str, object], ...]) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from hermes_core.actions.people import forget_person, report_counts, report_sentences
 from hermes_core.errors import SessionError
 from hermes_core.forget import forget_user
 from hermes_core.sessions.owners import stored_users
-from hermes_memory_ui.answers import Page, PageRequest, Redirect
+from hermes_memory_ui.answers import Page, PageRequest, Redirect, question
 from hermes_memory_ui.site import Site
 
 MAX_USERS = 50
+MAX_PROJECTS = 20
+MAX_SHOWN_NOTES = 3
 PAGE_WAIT_S = 15.0
 """Seconds that a page waits for the provider, which goes on afterwards."""
 
@@ -24,17 +29,44 @@ def show(site: Site, request: PageRequest) -> Page:
         "people.html",
         {
             "owners": [] if site.owner else owners,
-            "users": [user for user in users[:MAX_USERS] if user not in owners],
+            "users": [_row(site, user) for user in users[:MAX_USERS] if user not in owners],
+            "projects": list(_projects(site)),
             "more": users[MAX_USERS - 1] if len(users) > MAX_USERS else None,
         },
     )
 
 
+def _row(site: Site, user: str) -> dict[str, Any]:
+    """Return what the list shows of a user."""
+    last = site.memory.sessions.list_sessions(user=user, limit=1)
+    return {"name": user, "last": last[0].session.last_active if last else 0.0, "alone": bool(site.owner)}
+
+
+def _projects(site: Site) -> Iterator[dict[str, Any]]:
+    """Yield the repositories that have notes, on the page of the person at home, who has them."""
+    curated = site.memory.curated
+    here = None if site.notes.files.project is None else site.notes.files.project.key
+    for key in [] if site.owner else curated.places.repositories()[:MAX_PROJECTS]:
+        entries = curated.of_repository(key).entries("project")
+        if entries:
+            yield {
+                "name": key,
+                "count": len(entries),
+                "notes": entries[:MAX_SHOWN_NOTES],
+                "here": key == here,
+            }
+
+
 def ask_forget(site: Site, request: PageRequest) -> Page:
     """Show what a deletion would delete."""
     user = _user(site, request)
-    return Page(
-        "forget.html", {"user": user, "counts": report_counts(forget_user(site.memory, user, dry_run=True))}
+    counts = report_counts(forget_user(site.memory, user, dry_run=True))
+    return question(
+        f"Forget {user} for good?",
+        f"{counts} of this user would be deleted, with what waits for the provider, and the provider is asked to forget"
+        " the user's turns. Nothing brings them back.",
+        ("/people/forget/confirmed", "Forget for good", {"user": user}),
+        "/people",
     )
 
 

@@ -18,7 +18,10 @@ def show(site: Site, request: PageRequest) -> Page:
         values["reason"] = "A read-only page starts no provider. hermes-memory recall --why shows the same."
     elif text := request.query.get("q", "").strip():
         absent = [] if message_id is None else [message_id]
-        report = site.memory.recall(text, session=site.session, why=True, absent=absent)
+        # The person at home may search the sessions of all.
+        report = site.memory.recall(
+            text, session=site.session, everybody=not site.owner, why=True, absent=absent
+        )
         stored = site.stored_sessions(hit.session_id for hit in report.results)
         values |= {"report": report, "stored": stored}
     return Page("recall.html", values)

@@ -9,11 +9,10 @@ from typing import Any
 from hermes_core.actions.notes import restore_version, source_of_change, undo_change
 from hermes_core.contract.extensions import PartItems
 from hermes_core.curated.history import NoteVersion
-from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.errors import SessionError
 from hermes_core.safety.terminal import counted
 from hermes_memory_ui.answers import Page, PageRequest, Redirect
-from hermes_memory_ui.site import Site, address
+from hermes_memory_ui.site import Site
 from hermes_memory_ui.views.notes import FILES, told
 
 PAGE_SIZE = 25
@@ -54,7 +53,7 @@ def show(site: Site, request: PageRequest) -> Page:
             (one.id for one in reversed(shown) if not isinstance(one, NoteVersion)), before_skill
         )
         query = {"target": chosen, "before": last_note, "before_skill": last_skill}
-        more = address("/timeline", **query)
+        more = site.link("/timeline", **query)
     rows = [
         {"skill": None, "change": change, "source": source_of_change(change)}
         if isinstance(change, NoteVersion)
@@ -69,10 +68,9 @@ def show(site: Site, request: PageRequest) -> Page:
             "target": SKILLS if chosen == SKILLS else target,
             "names": {
                 **{name: FILES[name] for name in site.notes.files.targets},
-                **({SKILLS: "Skills"} if SKILLS in site.memory.parts.stores else {}),
+                **({SKILLS: "Skills"} if SKILLS in site.memory.internals.parts.stores else {}),
             },
             "limit": MAX_ENTRIES,
-            "waiting": waiting_sentence([note.origin.origin for note in site.notes.read().waiting_notes()]),
             "stored": site.stored_sessions(change.session_id for change in shown),
         },
     )
@@ -80,7 +78,7 @@ def show(site: Site, request: PageRequest) -> Page:
 
 def _skills(site: Site) -> PartItems | None:
     """Return the skills of the user, None if no extension has skills."""
-    part = site.memory.parts.stores.get(SKILLS)
+    part = site.memory.internals.parts.stores.get(SKILLS)
     return None if part is None else part.items(site.memory.sessions.database, site.session.owner)
 
 
@@ -102,9 +100,10 @@ def _skill_lines(change: Any) -> list[str]:
 
 
 def undo_skill(site: Site, request: PageRequest) -> Redirect:
-    """Undo a change of a skill, if the skill was not changed since."""
-    change = _changed_skills(site).undo(request.required_number("id"))
-    return Redirect("/timeline", f"Taken back: {change.action} of {change.path}")
+    """Undo changes of skills that were not changed since."""
+    changes = [_changed_skills(site).undo(number) for number in request.numbers("id")]
+    text = "\n".join(f"Taken back: {change.action} of {change.path}" for change in changes)
+    return Redirect("/" if request.form.get("back") == "/" else "/timeline", text)
 
 
 def restore_skill(site: Site, request: PageRequest) -> Redirect:
@@ -145,9 +144,12 @@ def change(site: Site, request: PageRequest) -> Page:
 
 
 def undo(site: Site, request: PageRequest) -> Redirect:
-    """Undo a change; later changes of other entries stay."""
-    version = _version(site, request.required_number("id"))
-    return told(undo_change(site.memory, site.session, version.id), "/timeline")
+    """Undo changes, the newest first; later changes of other entries stay."""
+    back = "/" if request.form.get("back") == "/" else "/timeline"
+    versions = [_version(site, number) for number in sorted(request.numbers("id"), reverse=True)]
+    answers = [told(undo_change(site.memory, site.session, version.id), back) for version in versions]
+    text = "\n".join(dict.fromkeys(answer.message for answer in answers))
+    return Redirect(back, text, failed=any(answer.failed for answer in answers))
 
 
 def restore(site: Site, request: PageRequest) -> Redirect:
