@@ -48,7 +48,7 @@ class MemoryFiles:
 
     def __init__(self, memory: Memory, session: Session) -> None:
         self._memory = memory
-        self._session = session = memory.complete(session)
+        self._session = session = memory.session(session)
         self._store = memory.curated.of(session)
         self._lock = threading.Lock()
         self._commands: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -75,9 +75,12 @@ class MemoryFiles:
             with self._lock:
                 answer = ToolAnswer(run(arguments))
             # An answer may hold any entry of the two files.
-            origin = lowest(self._store.read().origins(), "assistant")
-            self._memory.origins.remember_result(self._session, answer.text, origin)
-            self._memory.origins.note_read(self._session, origin)
+            reading = self._reading()
+            origin = lowest(self._store.read().origins(reading.turn), "assistant")
+            self._memory.internals.origins.remember_result(self._session, answer.text, origin)
+            is_exact = current_reading() is not None
+            self._memory.internals.origins.note_write(reading, "", answer.text, is_exact=is_exact)
+            self._memory.internals.origins.note_read(self._session, origin)
             return answer
         except HermesError as exc:
             return ToolAnswer(f"Error: {redact(str(exc))}", failed=True)
@@ -194,7 +197,7 @@ class MemoryFiles:
             self._checked(self._store.write(target, operations, self._session, batch=True, reading=reading))
 
     def _reading(self) -> Reading:
-        return current_reading() or self._memory.origins.reading_of(self._session)
+        return current_reading() or self._memory.internals.origins.reading_of(self._session)
 
     def _checked(self, result: Mapping[str, Any]) -> None:
         if not result.get("success"):

@@ -43,6 +43,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hermes_core.config import Credentials
 from hermes_core.kit import storable
 from hermes_core.loopback import HOST
+from hermes_memory_mcp.review import REVIEW, ReviewDialog
 from hermes_memory_mcp.toolset import MAX_INPUT, ToolSet
 
 NAME = "hermes-memory"
@@ -64,13 +65,19 @@ def build_server(tool_set: ToolSet) -> Server[dict[str, object]]:
     """Return a server for these tools, for any transport."""
     limiter = anyio.CapacityLimiter(CONCURRENT_CALLS)
 
+    dialog = ReviewDialog(tool_set.memory, tool_set.session, lambda work: _in_thread(work, limiter))
+
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[Tool.model_validate(one.for_mcp()) for one in tool_set.definitions()])
+        definitions = [*tool_set.definitions(), REVIEW]
+        return ListToolsResult(tools=[Tool.model_validate(one.for_mcp()) for one in definitions])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
-        call = functools.partial(tool_set.call, params.name, params.arguments, _client_name(context))
-        # A client that cancels is answered at once. A write that has begun is finished in its thread.
-        answer = await _in_thread(call, limiter)
+        if params.name == REVIEW.name:
+            answer = await dialog.run(context)
+        else:
+            call = functools.partial(tool_set.call, params.name, params.arguments, _client_name(context))
+            # A client that cancels is answered at once. A write that has begun is finished in its thread.
+            answer = await _in_thread(call, limiter)
         return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.failed)
 
     async def list_resources(_: Context, __: PaginatedRequestParams | None) -> ListResourcesResult:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import json
 import logging
+import re
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -29,10 +30,6 @@ log = logging.getLogger(__name__)
 # Characters of a call's arguments as JSON. The largest useful argument, a store of notes, has some
 # thousands; a client must not fill the memory.
 MAX_INPUT = 100_000
-
-# MCP has no turns, but the memory tool refuses after repeated failures in one turn. A pause of so many
-# seconds without a call of `memory` begins a new turn.
-TURN_PAUSE_S = 60.0
 
 # Number of conversations of `store_turn` that are not ended yet: clients don't say when a conversation ends.
 MAX_OPEN_CONVERSATIONS = 16
@@ -107,7 +104,12 @@ class ToolAnswer:
 
 
 class ToolSet:
-    """The tools of `memory` for one session. It is safe for threads; every call goes through `Memory.call_tool`."""
+    """The tools of `memory` for one session. It is safe for threads; every call goes through `Memory.call_tool`.
+
+    Attributes:
+        memory: The memory.
+        session: The session of the calls.
+    """
 
     def __init__(
         self,
@@ -115,7 +117,6 @@ class ToolSet:
         session: Session,
         *,
         stores_turns: bool = False,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start the providers for the session.
 
@@ -123,12 +124,9 @@ class ToolSet:
             memory: The memory.
             session: The session of the calls. Nothing is stored in it.
             stores_turns: True to offer `store_turn`, for clients that can't call `Memory.end_turn`.
-            clock: Returns seconds.
         """
-        self._memory = memory
-        self._session = session = memory.complete(session)
-        self._clock = clock
-        self._last_write = clock()
+        self.memory = memory
+        self.session = session = memory.session(session)
         # The lowest origin of the results of our tools, by trusted client.
         self._returned: dict[str, Origin] = {}
         own = _ReadingTools(memory)
@@ -141,7 +139,7 @@ class ToolSet:
         own = self._own.schemas
         taken = set(self._own.names)
         others = []
-        for schema in self._memory.tool_schemas():
+        for schema in self.memory.tool_schemas():
             if schema["name"] in taken:
                 log.warning("tool %r of the memory provider is hidden by ours of that name", schema["name"])
             else:
@@ -158,12 +156,13 @@ class ToolSet:
         if fault := _fault(given):
             return _refused(fault)
         if name in self._own.names:
-            return _answer(self._own.dispatch(ToolCall(name, given), self._session))
-        if name not in {definition.name for definition in self.definitions()}:
+            return _answer(self._own.dispatch(ToolCall(name, given), self.session))
+        definition = next((one for one in self.definitions() if one.name == name), None)
+        if definition is None:
             return _refused(f"there is no tool {name!r}")
-        if name == "memory":
-            self._maybe_new_turn()
-        return _answer(self._memory.call_tool(self._session, name, given))
+        if fault := _argument_fault(definition, given):
+            return _refused(fault)
+        return _answer(self.memory.call_tool(self.session, name, given))
 
     def call(self, name: str, arguments: object, client: str = "") -> ToolAnswer:
         """Run a tool for a program whose model may have read anything: what it writes has the origin "tool".
@@ -176,17 +175,20 @@ class ToolSet:
         Args:
             client: Name of the program, as it says itself.
         """
-        trusted = client in self._memory.config.memory.trusted_clients
+        trusted = client in self.memory.config.memory.trusted_clients
         reading = Reading(self._returned.get(client, "assistant") if trusted else "tool")
         with reading.active():
             answer = self._call(name, arguments)
+        if not answer.failed:
+            # The memory tool refuses after repeated failures in one turn, and MCP has no turns.
+            self.memory.curated.start_turn(self.session)
         if trusted and reading.result is not None:
             self._returned[client] = lowest([reading.origin, reading.result])
         return answer
 
     def resources(self) -> list[str]:
         """Return the addresses of the resources."""
-        return [uri for uri, target in RESOURCES.items() if target in self._memory.curated.enabled_targets]
+        return [uri for uri, target in RESOURCES.items() if target in self.memory.curated.enabled_targets]
 
     def read_resource(self, uri: str, client: str = "") -> ToolAnswer | None:
         """Return a file of notes as a prompt shows it, "" if it is empty, None for an unknown address.
@@ -198,7 +200,7 @@ class ToolSet:
         """
         if uri not in self.resources():
             return None
-        stored = self._memory.curated.of(self._session).read()
+        stored = self.memory.curated.of(self.session).read()
         if problem := stored.problems.get(RESOURCES[uri]):
             return ToolAnswer(redact(str(problem)), failed=True)
         block = stored.snapshot().blocks.get(RESOURCES[uri], "")
@@ -207,12 +209,6 @@ class ToolSet:
         self._returned[client] = lowest(origins)
         data = f"{DATA_LABEL}\n{clean_result(render_notes(notes))}" if notes else ""
         return ToolAnswer("\n\n".join(filter(None, (block, data))))
-
-    def _maybe_new_turn(self) -> None:
-        now = self._clock()
-        if now - self._last_write > TURN_PAUSE_S:
-            self._memory.curated.start_turn(self._session)
-        self._last_write = now
 
 
 class _ReadingTools:
@@ -247,7 +243,7 @@ class _ReadingTools:
             item = {"entry": clean_result(note.entry), "origin": ORIGIN_NAMES[note.origin.origin]}
             result[note.target].setdefault("data", []).append(item)
         report_result(note.origin.origin for note in notes)
-        return result | ({"about_data": f"`data` repeats entries. {DATA_LABEL}"} if notes else {})
+        return result | ({"about_data": DATA_LABEL} if notes else {})
 
     @tool(
         "recall",
@@ -268,7 +264,14 @@ class _ReadingTools:
     ) -> dict[str, Any]:
         """Return the results by source, and the problems."""
         try:
-            report = self._memory.recall(query, limit=limit, session=session, after=after, before=before)
+            report = self._memory.recall(
+                query,
+                limit=limit,
+                session=session,
+                everybody=not session.owner,  # as `session_search` of the person at home
+                after=after,
+                before=before,
+            )
         except SessionError as exc:
             return {"error": str(exc)}
         share = max(_MAX_ANSWER_CHARS // max(len(report.results), 1), _MIN_RESULT_CHARS)
@@ -310,7 +313,7 @@ class _Conversations:
         self._open: OrderedDict[str, Session] = OrderedDict()
         # Two calls at once could both find that a turn is not stored yet.
         self._lock = threading.Lock()
-        memory.at_close.callback(self._end_surplus, 0)
+        memory.internals.at_close.callback(self._end_surplus, 0)
 
     @tool(
         "store_turn",
@@ -371,7 +374,7 @@ class _Conversations:
         others = ("id", "parent_id", "agent_context", "home", "is_owner")
         who = {name: value for name, value in session.to_dict().items() if name not in others}
         conversation = self._memory.session(session_id, **who)
-        return self._memory.begin_session(conversation, source=MCP_SOURCE, title=title)
+        return self._memory.start_session(conversation, source=MCP_SOURCE, title=title)
 
     def _store(self, conversation: Session, user: str, assistant: str) -> bool:
         """Store a turn and return True, or False if it is stored already, because clients repeat a call."""
@@ -406,8 +409,7 @@ class _Conversations:
 def shown_entries(stored: StoredNotes, target: MemoryTarget) -> dict[str, Any]:
     """Return the entries of a file as a model may see them, flagged ones by their handle only, and the usage.
 
-    Notes that wait for a person are among them, unless the trust is "strict".
-    An unreadable file is an `error` in the result.
+    Notes that wait for a person are not among them. An unreadable file is an `error` in the result.
     """
     try:
         entries, usage = stored.entries(target), stored.usage(target)
@@ -415,8 +417,7 @@ def shown_entries(stored: StoredNotes, target: MemoryTarget) -> dict[str, Any]:
         return {"error": redact(str(exc))}
     hidden = {flagged.entry: flagged.withheld for flagged in stored.flagged(target)}
     waiting = {note.entry for note in stored.waiting_notes() if note.target == target}
-    data = {note.entry for note in _data_notes(stored)}
-    shown = [hidden.get(entry, entry) for entry in entries if entry not in waiting or entry in data]
+    shown = [hidden.get(entry, entry) for entry in entries if entry not in waiting]
     return {"entries": shown, "usage": str(usage)}
 
 
@@ -431,7 +432,59 @@ def _fault(arguments: dict[str, Any]) -> str:
         size = len(json.dumps(arguments, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError):
         return "arguments must be plain JSON"
-    return f"arguments have {size:,} characters, over {MAX_INPUT:,}: send less" if size > MAX_INPUT else ""
+    if size > MAX_INPUT:
+        return f"arguments have {size:,} characters, over {MAX_INPUT:,}: send less"
+    damaged = next((name for name, value in arguments.items() if _is_damaged(value)), None)
+    return f"{damaged} is damaged text, mostly U+FFFD: send it as UTF-8" if damaged is not None else ""
+
+
+def _is_damaged(value: object) -> bool:
+    """Return True if a text was lost on its way: a client sent another encoding than UTF-8."""
+    if isinstance(value, list | dict):
+        return any(map(_is_damaged, value.values() if isinstance(value, dict) else value))
+    text = "".join(value.split()) if isinstance(value, str) else ""
+    return text.count("\ufffd") * 3 > len(text)  # of two bytes of a letter, one may be ASCII
+
+
+# Types of JSON Schema. Numbers as text are taken by the tools, as models send them.
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int, float, str),
+    "number": (int, float, str),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def _argument_fault(definition: ToolDefinition, arguments: dict[str, Any]) -> str:
+    """Return which argument of a tool is unknown or of another type than its schema says; "" if none is."""
+    known = definition.parameters.get("properties")
+    if not isinstance(known, Mapping):
+        return ""
+    for name, value in arguments.items():
+        if name not in known:
+            if definition.parameters.get("additionalProperties"):
+                continue
+            close = difflib.get_close_matches(str(name), known, n=1)
+            hint = (
+                f"did you mean {close[0]!r}?" if close else f"its arguments are {', '.join(known) or 'none'}"
+            )
+            return f"{definition.name} takes no {name!r}; {hint}"
+        kind = known[name].get("type") if isinstance(known[name], Mapping) else None
+        is_empty = value is None or value in ("", [], {})  # models send them for what they leave out
+        if not isinstance(kind, str) or kind not in _TYPES or is_empty or _is_of(value, kind):
+            continue
+        return f"{name} of {definition.name} must be of type {kind}, not {clip(json.dumps(value), 80)}"
+    return ""
+
+
+def _is_of(value: object, kind: str) -> bool:
+    if kind in ("integer", "number") and isinstance(value, str):
+        return re.fullmatch(r"\s*-?\d{1,15}(?:\.\d+)?\s*", value) is not None
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
 def _refused(reason: str) -> ToolAnswer:

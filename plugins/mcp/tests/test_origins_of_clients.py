@@ -108,7 +108,7 @@ def test_notes_that_wait_are_data_for_a_client(memory: Memory, tools: ToolSet) -
     memory.change_memory("add", "memory", "Uses uv", by_person=True)
     add_page(memory)
     read = answer(tools, "other", "memory_read")
-    assert read["memory"]["entries"] == ["Uses uv", PAGE]
+    assert read["memory"]["entries"] == ["Uses uv"]
     assert read["memory"]["data"] == [{"entry": PAGE, "origin": "a web page"}]
     assert DATA_LABEL in read["about_data"]
     resource = tools.read_resource("hermes://memories/MEMORY.md")
@@ -147,7 +147,17 @@ def test_edits_of_anthropics_tool_have_the_origin_of_what_the_model_has_read(mem
     ]
     memory.end_turn(session, "What does the page say?", PAGE, messages=messages)
     create("USER.md", PAGE)
-    assert origins(memory) == {FACT: "assistant", PAGE: "tool"}
+    assert origins(memory) == {FACT: "tool", PAGE: "tool"}
+
+
+def test_a_note_by_anthropics_tool_is_the_agents_when_its_turn_has_ended(memory: Memory) -> None:
+    turn = memory.conversation("s1").turn("What do you conclude?")
+    files = MemoryFiles(memory, turn.session)
+    done = files.call({"command": "create", "path": "/memories/MEMORY.md", "file_text": FACT})
+    assert origins(memory) == {FACT: "tool"}
+    turn.add({"role": "tool", "tool_call_id": "1", "content": done.text})
+    turn.finish("Noted.")
+    assert origins(memory) == {FACT: "assistant"}
 
 
 def test_what_anthropics_tool_shows_keeps_its_origin_in_the_turn(memory: Memory) -> None:

@@ -17,10 +17,12 @@ import pytest
 from click.testing import CliRunner
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp_types import ElicitResult
 
 from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import set_value
+from hermes_memory_mcp.toolset import ToolSet
 from plugins.mcp.tests.conftest import HERMES, Server, exists, said
 from tests.forked import python
 from tests.outbox_of import engine_environment
@@ -67,14 +69,18 @@ def test_every_tool_answers(server: Server) -> None:
 
     async def talk(client: Client) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert sorted(tools) == ["memory", "memory_read", "recall", "session_search", "store_turn"]
+        assert sorted(tools) == [
+            *("memory", "memory_read", "recall", "review_notes", "session_search", "store_turn")
+        ]
         assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools.values())
 
         added = await client.call_tool(
             "memory", {"action": "add", "target": "user", "content": "Likes Assam"}
         )
         assert (added.is_error, said(added)["success"]) == (False, True)
-        assert said(await client.call_tool("memory_read"))["user"]["entries"] == ["Likes Assam"]
+        kept = said(await client.call_tool("memory_read"))["user"]
+        assert kept["entries"] == []  # a note of a program waits for the person, and is listed once
+        assert [note["entry"] for note in kept["data"]] == ["Likes Assam"]
         found = said(await client.call_tool("recall", {"query": "which tea?"}))["results"]
         assert {result["source"] for result in found} == {"memory", "sessions"}
         past = said(await client.call_tool("session_search", {"query": "Assam"}))
@@ -97,7 +103,7 @@ def test_a_client_of_the_older_protocol_is_served_too(hermes_home: HermesHome) -
     async def talk() -> None:
         server = StdioServerParameters(command=program, args=arguments, env=engine_environment())
         async with Client(stdio_client(server), mode="legacy") as client:
-            assert len((await client.list_tools()).tools) == 5
+            assert len((await client.list_tools()).tools) == 6
             assert not (await client.call_tool("memory_read")).is_error
 
     asyncio.run(talk())
@@ -125,6 +131,39 @@ def test_what_is_wrong_comes_back_as_an_error_for_the_model(server: Server) -> N
 
     server.talk(talk)
     assert not server.home.memory_md.exists()
+
+
+def test_a_person_confirms_in_the_client_what_waits(hermes_home: HermesHome) -> None:
+    asked: list[str] = []
+    decisions = iter(["confirm", "reject", "later"])
+
+    async def decide(_: object, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"decision": next(decisions)})
+
+    async def talk(forms: Any) -> None:
+        program, *arguments = [*python(), *HERMES, "--home", str(hermes_home.path), "mcp"]
+        server = StdioServerParameters(command=program, args=arguments, env=engine_environment())
+        async with Client(stdio_client(server), mode="legacy", elicitation_callback=forms) as client:
+            answer = await client.call_tool("review_notes")
+            answers.append(answer.content[0].text)
+
+    answers: list[str] = []
+    with open_memory(hermes_home) as memory:
+        tools = ToolSet(memory, memory.local_session)
+        for fact in ("Likes Assam", "Lives in Oslo", "Has a cat"):
+            tools.call("memory", {"action": "add", "target": "user", "content": fact})
+    asyncio.run(talk(None))
+    assert answers[-1].startswith("3 notes or skills wait for the person; this client has no forms: ")
+    assert "hermes-memory review" in answers[-1]
+    asyncio.run(talk(decide))
+    assert asked[0].startswith("1 of 3, from a tool")
+    assert [text.rpartition("\n")[2] for text in asked] == ["Likes Assam", "Lives in Oslo", "Has a cat"]
+    assert answers[-1] == "The person confirmed 1 and rejected 1; 1 note or skill waits for the person."
+    with open_memory(hermes_home) as memory:
+        stored = memory.curated.read()
+        assert stored.entries("user") == ("Likes Assam", "Has a cat")
+        assert [note.entry for note in stored.waiting_notes()] == ["Has a cat"]
 
 
 def test_calls_at_once_all_land(server: Server) -> None:
@@ -187,7 +226,7 @@ def test_half_a_surrogate_of_a_client_is_answered(hermes_home: HermesHome) -> No
         answers = [json.loads(process.stdout.readline())["id"] for _ in range(2)]
         process.stdin.close()
     assert sorted(answers) == [1, 2]
-    assert hermes_home.user_md.read_text() == "Likes tea ?"
+    assert hermes_home.user_md.read_text().startswith("Likes tea ?\n")
 
 
 def test_what_a_provider_prints_is_no_message_to_the_client(hermes_home: HermesHome) -> None:

@@ -12,8 +12,8 @@ from hermes_core import HermesHome, MemoryProvider, Session, ToolCall, Turn, ope
 from hermes_core.config import set_value
 from hermes_core.memory import Memory
 from hermes_memory_mcp.memory_files import MEMORY_TOOL, MemoryFiles, anthropic_tools
-from hermes_memory_mcp.toolset import TURN_PAUSE_S, ToolSet, openai_tools
-from hermes_memory_testing.fakes import Clock
+from hermes_memory_mcp.toolset import ToolSet, openai_tools
+from tests.table import table
 
 
 @pytest.fixture
@@ -140,14 +140,58 @@ def test_a_file_that_can_not_be_read_is_an_error_that_names_the_cure(
     assert "UTF-8" in found["error"]
 
 
-def test_after_a_pause_a_client_has_new_patience_for_failed_writes(memory: Memory) -> None:
-    clock = Clock()
-    surface = ToolSet(memory, memory.local_session, clock=clock)
+def test_failed_writes_are_counted_since_the_last_call_that_worked(surface: ToolSet) -> None:
     bad = {"action": "remove", "target": "memory", "old_text": "nothing"}
-    answers = [json.loads(surface.call("memory", bad).text)["error"] for _ in range(4)]
-    assert "Stop calling" in answers[3]
-    clock.advance(TURN_PAUSE_S + 1)
+    for works in (("memory_read", {}), ("memory", {"action": "add", "content": "Uses make"})):
+        answers = [json.loads(surface.call("memory", bad).text)["error"] for _ in range(4)]
+        assert ["Stop calling" in answer for answer in answers] == [False, False, False, True]
+        assert not surface.call(*works).failed
     assert "Stop calling" not in surface.call("memory", bad).text
+
+
+@table(
+    "name, arguments, named",
+    [
+        ("memory", {"action": "add", "contnt": "Likes tea"}, "takes no 'contnt'; did you mean 'content'?"),
+        ("memory", {"action": "add", "content": "Likes tea", "colour": 1}, "takes no 'colour'"),
+        ("memory", {"action": "add", "content": 5}, "content of memory must be of type string, not 5"),
+        ("memory", {"operations": "add"}, "operations of memory must be of type array"),
+        ("session_search", {"query": ["tea"]}, "query of session_search must be of type string"),
+        (
+            "session_search",
+            {"query": "tea", "limit": "many"},
+            "limit of session_search must be of type integer",
+        ),
+        (
+            "session_search",
+            {"query": "tea", "window": True},
+            "window of session_search must be of type integer",
+        ),
+        ("session_search", {"qury": "tea"}, "did you mean 'query'?"),
+        ("recall", {"query": "tea", "limt": 3}, "did you mean 'limit'?"),
+        ("store_turn", {"user": 5}, "user must be a string"),
+        ("store_turn", {"user": "Hi", "answer": "x"}, "takes no 'answer'"),
+        ("store_turn", {"user": "\ufffde\ufffdX\ufffdg"}, "user is damaged text"),
+        (
+            "memory",
+            {"operations": [{"action": "add", "content": "\ufffd \ufffd"}]},
+            "operations is damaged text",
+        ),
+    ],
+)
+def test_an_argument_that_is_wrong_is_refused_by_its_name(
+    memory: Memory, name: str, arguments: dict[str, Any], named: str
+) -> None:
+    answer = ToolSet(memory, memory.local_session, stores_turns=True).call(name, arguments)
+    assert answer.failed
+    assert named in answer.text
+    assert not memory.curated.entries("memory")
+
+
+def test_arguments_that_models_send_for_what_they_leave_out_are_none(surface: ToolSet) -> None:
+    change = {"action": "add", "content": "Caf\ufffd in Oslo", "old_text": None, "operations": {}}
+    assert not surface.call("memory", change).failed
+    assert not surface.call("session_search", {"query": "tea", "limit": "3", "sort": ""}).failed
 
 
 @pytest.mark.parametrize("arguments", [[], "text", 7, {"query": {1, 2}}, {"query": "y" * 100_000}])
