@@ -9,157 +9,52 @@ An adapter's tests subclass `HostContract` and implement `agent`, with the frame
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hermes_core import Memory, MemoryProvider, Recall, RecallItem, Turn, open_memory
+from hermes_core import Memory, MemoryProvider, open_memory
+from hermes_memory_testing.hosted import (
+    FENCE,
+    Break,
+    Call,
+    Hang,
+    HostedAgent,
+    Ledger,
+    RecordedRequest,
+    Say,
+    Step,
+    example_of,
+)
+from hermes_memory_testing.run_checks import RECALLED, TOLD, RunChecks, require
+from hermes_memory_testing.trust_checks import TrustChecks
 
-FENCE = "<memory-context>"
+__all__ = [
+    "FENCE",
+    "Break",
+    "Call",
+    "Hang",
+    "HostContract",
+    "HostedAgent",
+    "Ledger",
+    "RecordedRequest",
+    "Say",
+    "Step",
+    "example_of",
+]
 
 # Seconds for a child process to start a framework and run one turn on a busy machine.
 CHILD_TIMEOUT_S = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
-    """An answer of the scripted model that ends the run."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call of the scripted model."""
-
-    name: str
-    arguments: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Break:
-    """A failure of the scripted model: its request raises."""
-
-    message: str = "the model is away"
-
-
-Step = Say | Call | Break
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedRequest:
-    """A request that the scripted model got.
-
-    Attributes:
-        system: The system prompt.
-        messages: (role, text) of each message after the system prompt; the role of a tool result is "tool".
-        tools: Names of the tools that were offered.
-    """
-
-    system: str
-    messages: tuple[tuple[str, str], ...]
-    tools: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """All texts of the request."""
-        return "\n".join((self.system, *(text for _, text in self.messages)))
-
-
-class HostedAgent(abc.ABC):
-    """An agent of a framework with the adapter under test and a scripted model.
-
-    Attributes:
-        requests: What the model got, the latest last.
-        failed_tools: Texts of tool results that the framework marks as failed; None if it has no such mark.
-    """
-
-    def __init__(self) -> None:
-        self.requests: list[RecordedRequest] = []
-        self.failed_tools: list[str] | None = None
-
-    @abc.abstractmethod
-    def run(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> str:
-        """Run the agent on the person's message and return its answer. Raise if the model fails.
-
-        Args:
-            text: The person's message.
-            session: Id of the conversation.
-            user: Id of the user.
-            script: What the model answers, request by request.
-        """
-
-    def stream(self, text: str, *, session: str, user: str, answer: Sequence[str]) -> str:
-        """Run the agent with a streamed answer in these pieces, and return what the person saw.
-
-        Raises:
-            NotImplementedError: The framework does not let the adapter change a stream.
-        """
-        raise NotImplementedError
-
-    def run_with_image(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> str:
-        """Run the agent on a message with a text and a picture.
-
-        Raises:
-            NotImplementedError: The framework has no pictures.
-        """
-        raise NotImplementedError
-
-    def pause(self, text: str, *, session: str, user: str, call: Call) -> Any:
-        """Run the agent until it asks a person to approve `call`, and return what `resume` needs, as JSON data.
-
-        Raises:
-            NotImplementedError: The framework has no approval.
-        """
-        raise NotImplementedError
-
-    def resume(self, paused: Any, *, session: str, user: str, script: Sequence[Step]) -> str:
-        """Approve the call of a paused run, in another process perhaps, and return the answer."""
-        raise NotImplementedError
-
-    def session_id(self, session: str, user: str) -> str:
-        """Return the id under which the adapter stores a conversation; default: the id of the conversation."""
-        del user
-        return session
-
-    def close(self) -> None:
-        """Stop what the agent started. The memory is closed by the test."""
-        return
-
-
-@dataclass
-class Ledger(MemoryProvider):
-    """A provider that recalls what was said, and records the turns it got."""
-
-    turns: list[Turn] = field(default_factory=list)
-
-    name = "ledger"
-
-    def prefetch(self) -> Recall:
-        """Return the person's messages of all turns."""
-        return Recall(tuple(RecallItem(f"They said: {turn.user}") for turn in self.turns))
-
-    def sync_turn(self, turn: Turn) -> None:
-        """Record a turn, once."""
-        if all(known.id != turn.id for known in self.turns):
-            self.turns.append(turn)
-
-
-class HostContract(abc.ABC):
+class HostContract(RunChecks, TrustChecks):
     """Promises of every host of memory. Subclass it in the tests of an adapter, and implement `agent`."""
-
-    @abc.abstractmethod
-    def agent(self, memory: Memory) -> HostedAgent:
-        """Return a new agent of the framework on this memory, as after a start of the process."""
 
     @contextlib.contextmanager
     def process(
@@ -181,7 +76,7 @@ class HostContract(abc.ABC):
             assert answer == "Noted."
             assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("The pot is blue.", "Noted.")]
             assert memory.sessions.counts()["messages"] == 2
-            assert memory.sessions.past.search("pot blue")
+            assert memory.sessions.past.search("pot blue", everybody=True)
 
     def test_the_prompt_is_the_same_bytes_after_a_restart(self, tmp_path: Path) -> None:
         with self.process(tmp_path) as (memory, agent):
@@ -252,20 +147,42 @@ class HostContract(abc.ABC):
                 agent.run("Broken tea", session="c1", user="ann", script=[*[search] * steps, Break()])
             memory.flush()
             assert ledger.turns == []
-            assert memory.sessions.past.search("Broken tea") == []
+            assert memory.sessions.past.search("Broken tea", everybody=True) == []
 
             agent.run("Whole tea", session="c1", user="ann", script=[Say("Here.")])
             memory.flush()
             assert [turn.user for turn in ledger.turns] == ["Whole tea"]
 
+    def test_words_about_the_fence_stay(self, tmp_path: Path) -> None:
+        ledger = Ledger()
+        asked = f"What is {FENCE}tea</memory-context> for?"
+        answer = f"The {FENCE} tag holds recall: {FENCE}such as this</memory-context>, you see."
+        with self.process(tmp_path, ledger) as (memory, agent):
+            agent.run(TOLD, session="c1", user="ann", script=[Say("Noted.")])
+            memory.flush()
+            assert agent.run(asked, session="c2", user="ann", script=[Say(answer)]) == answer
+            assert agent.requests[-1].messages[-1][1].startswith(asked)
+            memory.flush()
+            assert (ledger.turns[-1].user, ledger.turns[-1].assistant) == (asked, answer)
+            assert self._stored(memory, asked)
+            assert self._stored(memory, answer)
+            agent.run("Thanks.", session="c2", user="ann", script=[Say("Yes.")])
+            assert answer in agent.requests[-1].text
+            if "stream" not in agent.absent:
+                pieces = [answer[:4], *(answer[at : at + 7] for at in range(4, len(answer), 7))]
+                streamed = agent.stream("And now?", session="c3", user="ann", answer=pieces)
+                assert streamed == answer
+
     def test_an_echoed_fence_is_not_stored(self, tmp_path: Path) -> None:
         ledger = Ledger()
-        echo = f"Here: {FENCE}\nsecret recall\n</memory-context> Done."
+        echo = f"Here: {FENCE}\n{RECALLED}\n</memory-context> Done."
         with self.process(tmp_path, ledger) as (memory, agent):
-            agent.run("Hello", session="c1", user="ann", script=[Say(echo)])
+            agent.run(TOLD, session="c1", user="ann", script=[Say("Noted.")])
             memory.flush()
-            assert not self._stored(memory, "secret recall")
-            assert "secret recall" not in repr(ledger.turns)
+            agent.run("Hello", session="c2", user="ann", script=[Say(echo)])
+            memory.flush()
+            assert not self._stored(memory, RECALLED)
+            assert RECALLED not in repr(ledger.turns)
 
     def test_two_users_at_once_are_apart(self, tmp_path: Path) -> None:
         with self.process(tmp_path, Ledger()) as (memory, agent):
@@ -294,10 +211,8 @@ class HostContract(abc.ABC):
         ledger = Ledger()
         save = Call("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
         with self.process(tmp_path, ledger) as (memory, agent):
-            try:
-                paused = agent.pause("I live in Oslo.", session="c1", user="ann", call=save)
-            except NotImplementedError:
-                pytest.skip("the framework has no approval of tool calls")
+            require(agent, "pause")
+            paused = agent.pause("I live in Oslo.", session="c1", user="ann", call=save)
             memory.flush()
             assert ledger.turns == []
         with self.process(tmp_path, ledger) as (memory, agent):
@@ -308,25 +223,23 @@ class HostContract(abc.ABC):
     def test_a_message_with_a_picture_is_a_turn(self, tmp_path: Path) -> None:
         ledger = Ledger()
         with self.process(tmp_path, ledger) as (memory, agent):
-            try:
-                agent.run_with_image("What is this?", session="c1", user="ann", script=[Say("A pot.")])
-            except NotImplementedError:
-                pytest.skip("the framework has no pictures")
+            require(agent, "run_with_image")
+            agent.run_with_image("What is this?", session="c1", user="ann", script=[Say("A pot.")])
             memory.flush()
             (turn,) = ledger.turns
             assert turn.user.startswith("What is this?")
             assert turn.assistant == "A pot."
 
     def test_streamed_text_is_scrubbed(self, tmp_path: Path) -> None:
-        pieces = ["Hi <memo", "ry-context>secret recall</memory", "-context> there."]
+        pieces = ["Hi <memo", f"ry-context>{RECALLED}</memory", "-context> there."]
         with self.process(tmp_path, Ledger()) as (memory, agent):
-            try:
-                shown = agent.stream("Hello", session="c1", user="ann", answer=pieces)
-            except NotImplementedError:
-                pytest.skip("the framework does not let an adapter change a stream")
-            assert "secret recall" not in shown
+            require(agent, "stream")
+            agent.run(TOLD, session="c1", user="ann", script=[Say("Noted.")])
+            memory.flush()
+            shown = agent.stream("Hello", session="c2", user="ann", answer=pieces)
+            assert RECALLED not in shown
             assert shown.startswith("Hi")
-            assert not self._stored(memory, "secret recall")
+            assert not self._stored(memory, RECALLED)
 
     def test_a_process_killed_before_the_end_of_a_turn_leaves_no_half_turn(self, tmp_path: Path) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -339,24 +252,10 @@ class HostContract(abc.ABC):
         with self.process(tmp_path, ledger) as (memory, agent):
             memory.flush()
             assert ledger.turns == []
-            assert memory.sessions.past.search("killed") == []
+            assert memory.sessions.past.search("killed", everybody=True) == []
             agent.run("Alive again", session="c1", user="ann", script=[Say("Good.")])
             memory.flush()
             assert [turn.user for turn in ledger.turns] == ["Alive again"]
-
-    def _platform(self, memory: Memory) -> str:
-        """Return the platform under which the adapter stores its sessions."""
-        listed = memory.sessions.list_sessions(limit=1)
-        assert listed, "the adapter stored no session"
-        return str(memory.sessions.meta.identity(listed[0].session.id).get("platform", "cli"))
-
-    @staticmethod
-    def _stored(memory: Memory, text: str) -> bool:
-        """Return True if `text` stands in a message of any session."""
-        sessions = [entry.session.id for entry in memory.sessions.list_sessions(limit=1000)]
-        return any(
-            text in message.content for id_ in sessions for message in memory.sessions.get_messages(id_)
-        )
 
 
 def _run_and_die(contract: type[HostContract], home: Path) -> None:

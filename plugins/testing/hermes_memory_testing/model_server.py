@@ -1,4 +1,4 @@
-"""A model server that says what it is told: OpenAI-compatible chat completions on loopback, for tests.
+"""A model server that says what it is told: OpenAI-compatible chat completions and responses on loopback, for tests.
 
 Strict: a request that the API would refuse is refused here with 400, with the field's name. What was asked is kept.
 
@@ -113,7 +113,9 @@ class ModelServer:
 
     def next_reply(self, request: dict[str, Any], headers: Mapping[str, str]) -> Reply:
         """Take note of a request and say what it gets."""
-        fault = request_fault(request) if self._strict else ""
+        fault = request_fault(request) if self._strict and "messages" in request else ""
+        if "input" in request and request.get("stream"):
+            fault = "stream: responses come whole here"
         with self._lock:
             if fault:
                 self.refused.append(fault)
@@ -228,11 +230,14 @@ class _Handler(BaseHTTPRequestHandler):
         if len(body) < length:  # who asked has hung up
             self.close_connection = True
             return
-        if not self.path.endswith("/chat/completions"):
+        if not self.path.endswith(("/chat/completions", "/responses")):
             self._fail(Reply(status=404, error=f"no such path {self.path!r}"))
             return
         request = json.loads(body)
         reply = self.server.owner.next_reply(request, dict(self.headers.items()))
+        if self.path.endswith("/responses") and reply.status == 200:
+            self._json(200, _response(request, reply), {})
+            return
         if reply.raw is not None:
             self._whole(reply.status, reply.raw, {"content-type": "text/event-stream", **reply.headers})
             return
@@ -324,6 +329,42 @@ def _completion(request: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
         "model": request["model"],
         "choices": [{"index": 0, "message": message, "finish_reason": _finish(reply)}],
         "usage": _usage(request, reply),
+    }
+
+
+def _response(request: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
+    """The whole answer of the Responses API."""
+    output: list[dict[str, Any]] = [
+        {
+            "type": "function_call",
+            "id": f"fc_{call['id']}",
+            "call_id": call["id"],
+            "status": "completed",
+            **call["function"],
+        }
+        for call in _calls(reply)
+    ]
+    if reply.text:
+        text = {"type": "output_text", "text": reply.text, "annotations": []}
+        message = {"type": "message", "id": "msg_scripted", "role": "assistant", "status": "completed"}
+        output.append({**message, "content": [text]})
+    return {
+        "id": "resp_scripted",
+        "object": "response",
+        "created_at": 0,
+        "model": request["model"],
+        "status": "completed",
+        "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {
+            "input_tokens": 1,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 1,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 2,
+        },
     }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -14,6 +16,11 @@ from hermes_memory_testing.hosting import Break, Call, HostContract, HostedAgent
 
 class PlainAgent(HostedAgent):
     """A loop on `OpenTurn`, as docs/how-to/embed.md shows it."""
+
+    absent: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("run_structured", "run_blocks", "run_blocked", "run_two_agents", "run_summarised"),
+        "a plain loop has no such thing",
+    )
 
     def __init__(self, memory: Memory) -> None:
         super().__init__()
@@ -35,14 +42,82 @@ class PlainAgent(HostedAgent):
         ]
         return self._answer(self._chat(session, user).turn(parts), script)
 
+    def run_searched(
+        self, text: str, *, session: str, user: str, script: Sequence[Step], cites: bool = False
+    ) -> str:
+        turn = self._chat(session, user).turn(text)
+        if not cites:
+            turn.add({"type": "web_search_call", "id": "ws_1", "status": "completed"})
+            return self._answer(turn, script)
+        *calls, last = script
+        for call in calls:
+            assert isinstance(call, Call)
+            self._call(turn, call)
+        assert isinstance(last, Say)
+        cited = {"type": "text", "text": last.text, "annotations": [{"type": "url_citation"}]}
+        return turn.finish({"role": "assistant", "content": [cited]}).assistant
+
+    def run_with_history(
+        self, history: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        turn = self._chat(session, user).turn(text)
+        turn.note_history({"role": "user", "content": history}, {"role": "assistant", "content": "Yes."})
+        return self._answer(turn, script)
+
+    def run_with_colleague(
+        self, message: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        turn = self._chat(session, user).turn(text)
+        turn.add({"role": "assistant", "name": "researcher", "content": message})
+        return self._answer(turn, script)
+
+    def run_late_result(
+        self, result: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        self.run("Order tea.", session=session, user=user, script=[Say("It is on its way.")])
+        turn = self._chat(session, user).turn(text)
+        turn.add({"role": "tool", "tool_call_id": "order", "content": result})
+        return self._answer(turn, script)
+
+    def run_cancelled(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> None:
+        turn = self._chat(session, user).turn(text)
+        for call in script:
+            assert isinstance(call, Call)
+            self._call(turn, call)
+        turn.cancel()
+
+    def run_nested(
+        self,
+        text: str,
+        *,
+        session: str,
+        user: str,
+        question: str,
+        answer: str,
+        inner: Sequence[Step] = (Say("Oslo."),),
+    ) -> str:
+        turn = self._chat(session, user).turn(text)
+        asks = {"id": "a", "type": "function", "function": {"name": "ask", "arguments": question}}
+        turn.add({"role": "assistant", "content": "", "tool_calls": [asks]})
+        for step in inner:
+            if isinstance(step, Call):
+                turn.call_tool(step.name, step.arguments)
+            else:
+                assert isinstance(step, Say)
+                turn.add({"role": "tool", "tool_call_id": "a", "content": step.text})
+        return turn.finish(answer).assistant
+
     def stream(self, text: str, *, session: str, user: str, answer: Sequence[str]) -> str:
         turn = self._chat(session, user).turn(text)
         shown = "".join(turn.scrub(piece) for piece in answer) + turn.scrub("", end=True)
         turn.finish("".join(answer))
         return shown
 
-    def pause(self, text: str, *, session: str, user: str, call: Call) -> str:
+    def pause(self, text: str, *, session: str, user: str, call: Call, before: Sequence[Step] = ()) -> str:
         turn = self._chat(session, user).turn(text)
+        for step in before:
+            assert isinstance(step, Call)
+            self._call(turn, step)
         self._call(turn, call, answer=False)
         return turn.id
 
@@ -52,6 +127,17 @@ class PlainAgent(HostedAgent):
         result = turn.call_tool(function["name"], function["arguments"])
         turn.add({"role": "tool", "tool_call_id": "c", "content": result.text})
         return self._answer(turn, script)
+
+    def run_retried(self, text: str, *, session: str, user: str, answer: str) -> str:
+        with contextlib.suppress(RuntimeError):
+            self.run(text, session=session, user=user, script=[Break()])
+        return self.run(text, session=session, user=user, script=[Say(answer)])
+
+    def regenerate(self, *, session: str, user: str, answer: str) -> str:
+        chat = self._chat(session, user)
+        asked = [message.content for message in chat.history() if message.role == "user"][-1]
+        chat.rewind()
+        return self.run(asked, session=session, user=user, script=[Say(answer)])
 
     def _chat(self, session: str, user: str):  # type: ignore[no-untyped-def]
         return self._memory.conversation(session, platform="plain", user_id=user)
@@ -66,7 +152,8 @@ class PlainAgent(HostedAgent):
             if isinstance(step, Break):
                 raise RuntimeError(step.message)
             if isinstance(step, Say):
-                turn.finish(step.text)
+                with self._memory.problem_log.tolerate("the last turn", Exception):
+                    turn.finish(step.text)
                 return step.text
             self._call(turn, step)
         raise AssertionError("the script has no answer")
@@ -103,7 +190,7 @@ class Careless(PlainAgent):
             session, platform="plain", user_id="" if self.forgets_user else user
         )
         recalled = self._memory.begin_turn(chosen, text)
-        system = self._memory.system_prompt(chosen)
+        system = f"{self._memory.system_prompt(chosen)}\nProcess {id(self._memory)}"
         self.requests.append(RecordedRequest(system, (("user", recalled.inject(text)),), ()))
         step = script[-1]
         answer = step.text if isinstance(step, Say) else ""

@@ -349,23 +349,23 @@ class Suite:
     """Seconds that threads, files and sockets have to go away after shutdown."""
 
     exactly_once: ClassVar[bool] = True
-    """Whether a turn that is sent again after its answer was lost is kept once. False, where the backend offers neither
-    a key nor a look-up; say so in the provider's documentation."""
+    """True if a turn that is sent again after its answer was lost is kept once. Set False if the backend offers neither a
+    key nor a look-up, and say so in the provider's documentation."""
 
     isolates_users: ClassVar[bool] = False
-    """Whether two users of one home have memories of their own."""
+    """True if two users of one home have memories of their own."""
 
     distribution: ClassVar[str] = ""
     """Name of the distribution, when it can't be told from the provider's module."""
 
     foreign: ClassVar[bool] = False
-    """Whether it is written for Hermes Agent, whose contract has no budgets, no ids and no settings of ours."""
+    """True for a provider of Hermes Agent, whose contract has no budgets, no ids and no settings of ours."""
 
     home: HermesHome
     """The home of the running test; HERMES_HOME is set to it."""
 
     _first: ClassVar[Mapping[str, str]]
-    """What the process shares, before the first test of this class: whatever is set in each life is set from then on."""
+    """State of the process before the first test of this class. Later tests set the same state again."""
 
     _hung: ClassVar[dict[str, float]]
     """Hooks that hung in an earlier check of this class, each with the deadline that it passed. No other check waits for

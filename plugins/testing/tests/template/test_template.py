@@ -171,6 +171,7 @@ def test_a_good_name_is_taken(hook: dict[str, object], name: str) -> None:
         ("core", "hermes_core"),
         ("true", "config.yaml"),
         ("con", "Windows"),
+        ("com1", "Windows"),
     ],
 )
 def test_another_name_is_refused_with_what_to_write(hook: dict[str, object], name: str, hint: str) -> None:
@@ -183,7 +184,16 @@ def test_every_name_that_means_something_else_is_refused(hook: dict[str, object]
     assert taken <= set(hook["TAKEN"])  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("name", ["mem0", "my_notes", '"; raise SystemExit(0) #'])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mem0",
+        "my_notes",
+        pytest.param(
+            '"; raise SystemExit(0) #', marks=pytest.mark.posix_files("a name that Windows refuses")
+        ),
+    ],
+)
 def test_a_refused_name_makes_nothing(
     bake: Callable[..., Path], name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
