@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from agent_framework import Content, Message
 
-from hermes_core import TurnRecall, sanitize_context
+from hermes_core import StreamingContextScrubber, TurnRecall
+
+OWN_CONTENTS = frozenset(
+    {
+        "text",
+        "text_reasoning",
+        "function_call",
+        "function_result",
+        "function_approval_request",
+        "function_approval_response",
+        "oauth_consent_request",
+        "error",
+        "usage",
+    }
+)
+"""Contents of a message that hold no more than its words and the calls of the agent's tools."""
 
 
 def is_prompt(message: Message) -> bool:
@@ -18,12 +33,18 @@ def is_prompt(message: Message) -> bool:
     return message.role == "user" and bool(kinds & {"text", "data", "uri"})
 
 
-def as_content(messages: Iterable[Message]) -> str | list[dict[str, Any]]:
-    """Return messages of a person as one in the OpenAI chat form: a text, or a list of content parts."""
-    parts = [_content_part(content) for message in messages for content in message.contents]
-    if all(part["type"] == "text" for part in parts):
-        return "\n".join(part["text"] for part in parts)
-    return parts
+def is_summary(message: Message) -> bool:
+    """Return True if the framework made this message of earlier ones, which stood in an earlier request."""
+    group = message.additional_properties.get("_group")
+    return isinstance(group, dict) and "_summary_of_message_ids" in group
+
+
+def _user_chat(message: Message) -> dict[str, Any]:
+    parts = [_content_part(content) for content in message.contents]
+    is_text = all(part["type"] == "text" for part in parts)
+    content: Any = "\n".join(part["text"] for part in parts) if is_text else parts
+    author = {"name": message.author_name} if message.author_name else {}
+    return {"role": "user", "content": content, **author}
 
 
 def _content_part(content: Content) -> dict[str, Any]:
@@ -35,7 +56,12 @@ def _content_part(content: Content) -> dict[str, Any]:
 
 
 def as_chat(message: Message) -> list[dict[str, Any]]:
-    """Return a message in the OpenAI chat form. A message without text, calls and results has none."""
+    """Return a message in the OpenAI chat form. A message without text, calls and results has none.
+
+    If the model's server ran tools of its own, or the answer cites something, the message has the origin of that.
+    """
+    if is_prompt(message):
+        return [_user_chat(message)]
     results: list[dict[str, Any]] = [
         {"role": "tool", "tool_call_id": content.call_id, "content": str(content.result)}
         for content in message.contents
@@ -58,7 +84,13 @@ def as_chat(message: Message) -> list[dict[str, Any]]:
             }
             for call in calls.values()
         ]
-    return [chat] if calls or message.text else []
+    if any(content.annotations for content in message.contents):
+        chat["origin"] = "web"
+    elif not OWN_CONTENTS.issuperset(content.type for content in message.contents):
+        chat["origin"] = "tool"
+    if message.author_name:
+        chat["name"] = message.author_name
+    return [chat] if calls or message.text or "origin" in chat else []
 
 
 def _arguments(call: Content) -> str:
@@ -76,20 +108,25 @@ def with_recall(message: Message, recall: TurnRecall) -> Message:
     return with_contents(message, contents)
 
 
-def without_recall(messages: Sequence[Message]) -> list[Message]:
+def without_recall(messages: Sequence[Message], recall: TurnRecall) -> list[Message]:
     """Return messages without recall that the model repeats in its texts."""
-    return [
-        with_contents(message, [_clean(content) for content in message.contents])
-        if message.role == "assistant"
-        else message
-        for message in messages
-    ]
+    return [_clean(message, recall) if message.role == "assistant" else message for message in messages]
 
 
-def _clean(content: Content) -> Content:
-    if content.type != "text" or not content.text:
+def _clean(message: Message, recall: TurnRecall) -> Message:
+    # Recall may begin in one text and end in another.
+    scrubber = recall.scrubber()
+    contents = [scrubbed(content, scrubber) for content in message.contents]
+    if rest := scrubber.flush():
+        contents.append(Content.from_text(rest))
+    return with_contents(message, contents)
+
+
+def scrubbed(content: Content, scrubber: StreamingContextScrubber) -> Content:
+    """Return a content with what may be shown of its text."""
+    if content.type != "text":
         return content
-    text = sanitize_context(content.text)
+    text = scrubber.feed(content.text or "")
     return content if text == content.text else with_text(content, text)
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-import re
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from agent_framework import (
     Agent,
     AgentResponse,
     AgentSession,
+    Annotation,
     BaseChatClient,
+    ChatContext,
+    ChatMiddleware,
     ChatMiddlewareLayer,
     ChatResponse,
     ChatResponseUpdate,
@@ -24,21 +28,27 @@ from agent_framework import (
     Message,
     ResponseStream,
     SessionContext,
+    SummarizationStrategy,
 )
 from hermes_agent_framework import HermesContextProvider
+from pydantic import BaseModel
 
 from hermes_core import Memory, open_memory
 from hermes_memory_testing.hosting import (
     FENCE,
     Break,
     Call,
+    Hang,
     HostContract,
     HostedAgent,
     Ledger,
     RecordedRequest,
     Say,
     Step,
+    example_of,
 )
+from hermes_memory_testing.model_server import ModelServer, Reply
+from hermes_memory_testing.trust_checks import NOTE, SAVE
 
 # A session store outlives the process, so one stands for each home.
 SESSIONS: dict[str, dict[tuple[str, str], str]] = {}
@@ -60,11 +70,41 @@ class Scripted(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatC
         return self._respond()
 
     async def _respond(self) -> ChatResponse[Any]:
-        return ChatResponse(messages=[Message("assistant", [content_of(self._steps.pop(0))])])
+        step = self._steps.pop(0)
+        if isinstance(step, Hang):
+            await step.answer()
+        return ChatResponse(messages=[Message("assistant", contents_of(step))])
 
     async def _updates(self) -> AsyncIterator[ChatResponseUpdate]:
         for step in self._steps:
             yield ChatResponseUpdate(role="assistant", contents=[content_of(step)])
+
+
+@dataclass(frozen=True)
+class Searched:
+    """An answer of a model whose server searched, with the items of the search or with a citation."""
+
+    step: Step
+    cites: bool
+
+
+def contents_of(step: Any) -> list[Content]:
+    if isinstance(step, Searched):
+        (content,) = contents_of(step.step)
+        if step.cites:
+            content.annotations = [Annotation(type="citation", url="https://example.org", title="Office")]
+            return [content]
+        call = Content.from_search_tool_call(
+            call_id="ws-1", tool_name="web_search", arguments={"query": "office"}
+        )
+        return [
+            call,
+            Content.from_search_tool_result(call_id="ws-1", tool_name="web_search", items=[]),
+            content,
+        ]
+    if isinstance(step, Say) and isinstance(step.text, list):
+        return [Content.from_text(text) for text in step.text]
+    return [content_of(step)]
 
 
 def content_of(step: Step) -> Content:
@@ -85,14 +125,45 @@ def request_of(messages: Sequence[Message], options: Mapping[str, Any]) -> Recor
 
 
 class RequireApproval(ContextProvider):
-    """A provider that lets a person approve each call."""
+    """A provider that lets a person approve each call of a tool."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("approval")
+        self._name = name
 
     async def before_run(self, *, context: SessionContext, **_: Any) -> None:
         for tool in context.tools:
-            tool.approval_mode = "always_require"
+            if tool.name == self._name:
+                tool.approval_mode = "always_require"
+
+
+class Retry(ChatMiddleware):
+    """A host that repeats a failed request."""
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await call_next()
+        except RuntimeError:
+            await call_next()
+
+
+class Refuse(ChatMiddleware):
+    """A guardrail that lets no request pass."""
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        raise PermissionError("refused")
+
+
+class Home(BaseModel):
+    city: str
 
 
 class FrameworkAgent(HostedAgent):
+    absent: ClassVar[Mapping[str, str]] = {
+        "run_two_agents": "a workflow gives each agent a session and a run of its own",
+        "regenerate": "a session has no checkpoints, and its messages have no ids",
+    }
+
     def __init__(self, memory: Memory) -> None:
         super().__init__()
         self.failed_tools = []
@@ -115,37 +186,115 @@ class FrameworkAgent(HostedAgent):
 
         return asyncio.run(read())
 
-    def pause(self, text: str, *, session: str, user: str, call: Call) -> Any:
-        response = self._run(text, session, user, [call], approval=True)
+    def pause(self, text: str, *, session: str, user: str, call: Call, before: Sequence[Step] = ()) -> Any:
+        response = self._run(text, session, user, [*before, call], approval=call.name)
         (request,) = response.user_input_requests
         return request.to_dict()
 
-    def resume(self, paused: Any, *, session: str, user: str, script: Sequence[Step]) -> str:
-        answer = Content.from_dict(paused).to_function_approval_response(True)
-        return self._run(Message("user", [answer]), session, user, script, approval=True).text
+    def resume(
+        self, paused: Any, *, session: str, user: str, script: Sequence[Step], approved: bool = True
+    ) -> str:
+        request = Content.from_dict(paused)
+        assert request.function_call is not None
+        answer = Message("user", [request.to_function_approval_response(approved)])
+        return self._run(answer, session, user, script, approval=str(request.function_call.name)).text
+
+    def run_cancelled(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> None:
+        hang = Hang()
+        agent = self._agent([*script, hang], user)
+        hang.cancel(agent.run(text, session=AgentSession(session_id=session)))
+
+    def run_searched(
+        self, text: str, *, session: str, user: str, script: Sequence[Step], cites: bool = False
+    ) -> str:
+        steps: list[Any] = list(script)
+        place = -1 if cites else 0
+        steps[place] = Searched(steps[place], cites)
+        return self._run(text, session, user, steps).text
+
+    def run_with_history(
+        self, history: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        earlier = [Message("user", [history]), Message("assistant", ["I see."])]
+        return self._run([*earlier, Message("user", [text])], session, user, script).text
+
+    def run_with_colleague(
+        self, message: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        said = Message("assistant", [message], author_name="researcher")
+        return self._run([Message("user", [text]), said], session, user, script).text
+
+    def run_late_result(
+        self, result: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        self.run("Order tea.", session=session, user=user, script=[Say("It is on its way.")])
+        late = Message("tool", [Content.from_function_result("order", result=result)])
+        return self._run([late, Message("user", [text])], session, user, script).text
+
+    def run_structured(self, text: str, *, session: str, user: str, city: str) -> Any:
+        script = [Say(json.dumps({"city": city}))]
+        return self._run(text, session, user, script, response_format=Home).value
+
+    def run_blocks(self, text: str, *, session: str, user: str, blocks: Sequence[str]) -> str:
+        return self._run(text, session, user, [Say(list(blocks))]).text  # type: ignore[arg-type]
+
+    def run_retried(self, text: str, *, session: str, user: str, answer: str) -> str:
+        return self._run(text, session, user, [Break(), Say(answer)], middleware=[Retry()]).text
+
+    def run_blocked(self, text: str, *, session: str, user: str) -> None:
+        self._run(text, session, user, [], middleware=[Refuse()])
+
+    def run_nested(
+        self,
+        text: str,
+        *,
+        session: str,
+        user: str,
+        question: str,
+        answer: str,
+        inner: Sequence[Step] = (Say("Oslo."),),
+    ) -> str:
+        other = self._agent(inner, user).as_tool(name="ask", arg_name="task", propagate_session=True)
+        script = [Call("ask", {"task": question}), Say(answer)]
+        return self._run(text, session, user, script, tools=[other]).text
+
+    def run_summarised(
+        self, text: str, *, session: str, user: str, summary: str, script: Sequence[Step]
+    ) -> str:
+        strategy = SummarizationStrategy(client=Scripted([Say(summary)], []), target_count=1, threshold=0)
+        return self._run(text, session, user, script, compaction_strategy=strategy).text
 
     def _run(
         self,
-        prompt: str | Message,
+        prompt: str | Message | Sequence[Message],
         session: str,
         user: str,
         script: Sequence[Step],
-        approval: bool = False,
+        approval: str = "",
+        response_format: Any = None,
+        **more: Any,
     ) -> AgentResponse[Any]:
         stored = self._sessions.get((user, session))
         current = AgentSession.from_dict(json.loads(stored)) if stored else AgentSession(session_id=session)
-        agent = self._agent(script, user, approval)
-        response = asyncio.run(agent.run(prompt, session=current))
+        agent = self._agent(script, user, approval, **more)
+        options: Any = {"response_format": response_format} if response_format else None
+        response: AgentResponse[Any] = asyncio.run(agent.run(prompt, session=current, options=options))
         self._sessions[user, session] = json.dumps(current.to_dict())
         contents = [content for message in response.messages for content in message.contents]
         self.failed_tools = [str(content.result) for content in contents if content.exception]
         return response
 
-    def _agent(self, script: Sequence[Step], user: str, approval: bool = False) -> Agent[Any]:
+    def _agent(
+        self,
+        script: Sequence[Step],
+        user: str,
+        approval: str = "",
+        **more: Any,
+    ) -> Agent[Any]:
         providers: list[ContextProvider] = [HermesContextProvider(self._memory, user_id=user)]
         if approval:
-            providers.append(RequireApproval("approval"))
-        return Agent(Scripted(script, self.requests), context_providers=providers)
+            providers.append(RequireApproval(approval))
+        return Agent(Scripted(script, self.requests), context_providers=providers, name="host", **more)
 
 
 class TestAgentFramework(HostContract):
@@ -160,6 +309,25 @@ def agent_of(
     return Agent(Scripted(script, requests), instructions="Be brief.", context_providers=[hermes])
 
 
+class Letters(ContextProvider):
+    """Another provider, which brings a text along."""
+
+    async def before_run(self, *, context: SessionContext, **_: Any) -> None:
+        context.extend_messages(self.source_id, [Message("user", [f"{NOTE}, a letter says."])])
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_another_provider_brings_is_read_from_elsewhere(tmp_path: Path, is_first: bool) -> None:
+    with open_memory(tmp_path) as memory:
+        hermes = HermesContextProvider(memory, user_id="ann")
+        providers = [Letters("letters"), hermes] if is_first else [hermes, Letters("letters")]
+        agent = Agent(Scripted([SAVE, Say("Noted.")], []), context_providers=providers)
+        asyncio.run(agent.run("When are they paid?", session=AgentSession(session_id="c1")))
+        chat = memory.conversation(platform="agent-framework", user_id="ann")
+        assert [note.entry for note in memory.curated.of(chat.session).read().waiting_notes()] == [NOTE]
+        assert NOTE not in chat.system_prompt
+
+
 def test_recall_is_in_no_message_and_no_state_of_the_framework(tmp_path: Path) -> None:
     requests: list[RecordedRequest] = []
 
@@ -167,7 +335,7 @@ def test_recall_is_in_no_message_and_no_state_of_the_framework(tmp_path: Path) -
         script = [
             Say("Noted."),
             Call("session_search", {"query": "pot"}),
-            Say(f"Blue {FENCE}x</memory-context>."),
+            Say(f"Blue {FENCE}They said: The pot is blue.</memory-context>."),
         ]
         agent = agent_of(memory, script, requests)
         await agent.run("The pot is blue.", session=AgentSession(session_id="c1"))
@@ -221,9 +389,6 @@ def test_a_stream_that_fails_or_is_left_reaches_no_provider(tmp_path: Path) -> N
         with pytest.raises(RuntimeError):
             async for _ in broken.run("Broken tea", session=session, stream=True):
                 pass
-        chat = memory.conversation("c1", platform="agent-framework", user_id="ann")
-        assert chat.turn("Another", turn_id=session.state["hermes"]["turn"]).text == "Another"
-
         stream = agent_of(memory, [Say("One "), Say("two")], []).run("Cold tea", session=session, stream=True)
         async for _ in stream:
             break
@@ -234,40 +399,15 @@ def test_a_stream_that_fails_or_is_left_reaches_no_provider(tmp_path: Path) -> N
     with open_memory(tmp_path, provider=ledger) as memory:
         asyncio.run(talk(memory))
         memory.flush()
-        assert memory.sessions.past.search("Broken") == []
+        assert memory.sessions.past.search("Broken", everybody=True) == []
     assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("Whole tea", "One two")]
-
-
-class Hanging(Scripted):
-    """A client that waits for ever."""
-
-    def __init__(self) -> None:
-        super().__init__([], [])
-        self.request = asyncio.Event()
-
-    async def _respond(self) -> ChatResponse[Any]:
-        self.request.set()
-        await asyncio.Event().wait()
-        raise AssertionError
 
 
 def test_a_cancelled_run_reaches_no_provider(tmp_path: Path) -> None:
     ledger = Ledger()
-
-    async def talk(memory: Memory) -> None:
-        client, session = Hanging(), AgentSession(session_id="c1")
-        agent = Agent(client, context_providers=[HermesContextProvider(memory, user_id="ann")])
-        task = asyncio.create_task(agent.run("Stop", session=session))
-        await client.request.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        # A turn that were still open would be continued with its first text.
-        chat = memory.conversation("c1", platform="agent-framework", user_id="ann")
-        assert chat.turn("Another", turn_id=session.state["hermes"]["turn"]).text == "Another"
-
     with open_memory(tmp_path, provider=ledger) as memory:
-        asyncio.run(talk(memory))
+        FrameworkAgent(memory).run_cancelled("Stop", session="c1", user="ann", script=[])
+        assert memory.conversation("c1", platform="agent-framework", user_id="ann").history() == []
         memory.flush()
     assert ledger.turns == []
 
@@ -278,9 +418,8 @@ def test_a_call_that_a_person_approves_or_rejects_is_part_of_one_turn(tmp_path: 
     save = Call("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
     with open_memory(tmp_path, provider=ledger) as memory:
         agent = FrameworkAgent(memory)
-        request = Content.from_dict(agent.pause("I live in Oslo.", session="c1", user="ann", call=save))
-        answer = Message("user", [request.to_function_approval_response(approved)])
-        agent._run(answer, "c1", "ann", [Say("Well.")], approval=True)
+        paused = agent.pause("I live in Oslo.", session="c1", user="ann", call=save)
+        agent.resume(paused, session="c1", user="ann", script=[Say("Well.")], approved=approved)
         memory.flush()
         chat = memory.conversation("c1", platform="agent-framework", user_id="ann")
         assert memory.curated.of(chat.session).entries("user") == (("Lives in Oslo.",) if approved else ())
@@ -329,16 +468,18 @@ def test_a_run_without_a_message_of_a_person_has_notes_and_tools_and_no_turn(tmp
     assert ledger.turns == []
 
 
+# The example leaves the model's client to the end of the program.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = Path(__file__).parents[1] / "README.md"
-    (example,) = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
-    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
-    client = 'OpenAIChatClient(model="gpt-5.2")'
-    assert client in example
-    # The client is in a package of its own, agent-framework-openai.
-    example = example.replace(client, "client").replace(
-        "from agent_framework.openai import OpenAIChatClient\n", ""
-    )
-    exec(example, {"client": Scripted([Say("On Fly.")], [])})
+    pytest.importorskip("agent_framework_openai")
+    call = ("memory", {"action": "add", "target": "memory", "content": "Billing is on Fly."})
+    with ModelServer([Reply(calls=[call]), Reply("On Fly.")], strict=False) as server:
+        monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "scripted")
+        exec(example_of(Path(__file__).parents[1] / "README.md"), {})
+        gc.collect()
     with open_memory(tmp_path) as memory:
-        assert [message.content for message in memory.sessions.get_messages("chat-7")][1] == "On Fly."
+        assert memory.sessions.get_messages("chat-7")[-1].content == "On Fly."
+        prompt = memory.conversation(platform="agent-framework", user_id="ann").system_prompt
+        assert "Billing is on Fly." in prompt

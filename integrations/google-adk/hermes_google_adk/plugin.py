@@ -24,12 +24,25 @@ from hermes_core import (
     AsyncOpenTurn,
     Memory,
     StreamingContextScrubber,
-    sanitize_context,
+    ToolResult,
+    TurnRecall,
 )
-from hermes_google_adk.turns import chat_content, current_turn, identity_of, store_turn
+from hermes_google_adk.turns import (
+    chat_content,
+    current_turn,
+    identity_of,
+    rewind,
+    store_turn,
+    text_in,
+    texts_of,
+    turns_of,
+)
 
 # Runs that this process has begun. ADK does not report a run whose task is cancelled, so old runs are dropped here.
 MAX_RUNS = 1024
+
+# Beginning of a content that ADK makes of what another agent said, which is in the events.
+FROM_AGENTS = "For context:"
 
 # True while a tool runs. An agent that runs as a tool has a runner of its own with the same plugins.
 _in_tool: contextvars.ContextVar[bool] = contextvars.ContextVar("hermes_google_adk_in_tool", default=False)
@@ -76,8 +89,14 @@ class HermesPlugin(BasePlugin):
 
     def tools(self) -> list[BaseTool]:
         """Return the tools of memory, for the tools of an agent."""
-        schemas = self._memory.memory.tool_schemas()
-        return [_MemoryTool(self._memory, self._platform, schema) for schema in schemas]
+        return [_MemoryTool(self, schema) for schema in self._memory.memory.tool_schemas()]
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Run a tool of memory for the user and session of a run."""
+        run = self._runs.get(context.invocation_id)
+        identity = identity_of(self._platform, context.session)
+        tools = run.turn if run is not None else await self._memory.conversation(**identity)
+        return await tools.call_tool(name, arguments, context.function_call_id or "")
 
     # ------------------------------------------------------------- begin and end
 
@@ -91,7 +110,11 @@ class HermesPlugin(BasePlugin):
         if await self._memory.sessions.has_turn(asked.id):  # a finished run that is resumed
             return
         chat: AsyncConversation = await self._memory.conversation(**identity_of(self._platform, session))
+        await rewind(self._memory, chat, session.events)
         turn = await chat.turn(chat_content(asked.asked), turn_id=asked.id, history=0)
+        # The model also reads events that a program added, and those of runs that failed.
+        others = [one for one in turns_of(session.events) if one.id != asked.id]
+        await turn.note_history(*(message for one in others for message in one.messages))
         self._runs[invocation] = _Run(turn, asked.asked, await chat.system_prompt())
         while len(self._runs) > MAX_RUNS:
             self._runs.popitem(last=False)
@@ -99,9 +122,10 @@ class HermesPlugin(BasePlugin):
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Store the turn if its last event is a final response. Otherwise the run may go on, and its turn stays open."""
         run = self._runs.pop(invocation_context.invocation_id, None)
-        turn = current_turn(invocation_context.session.events, invocation_context.invocation_id)
-        if run is not None and turn is not None:
-            await store_turn(self._memory, run.turn.session, turn)
+        with self._memory.memory.problem_log.tolerate("the last turn of ADK", Exception):
+            turn = current_turn(invocation_context.session.events, invocation_context.invocation_id)
+            if run is not None and turn is not None:
+                await store_turn(self._memory, run.turn.session, turn, recalled_origin=run.turn.recall.origin)
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
         """Drop the turn of a run that failed."""
@@ -119,10 +143,14 @@ class HermesPlugin(BasePlugin):
         run = self._runs.get(callback_context.invocation_id)
         if run is None:
             return
+        # Other plugins may add contents, such as a page that they found.
+        known = "\n".join(texts_of(callback_context.session.events))
+        added = [text for text in map(text_in, llm_request.contents) if text.strip() not in known]
+        await run.turn.note_history(*(text for text in added if not text.startswith(FROM_AGENTS)))
         if run.notes:
             llm_request.append_instructions([run.notes])
         if run.turn.recall.context:
-            _inject(llm_request.contents, run.asked, run.turn.recall.context)
+            _inject(llm_request.contents, run.asked, run.turn.recall)
 
     async def after_model_callback(
         self, *, callback_context: CallbackContext, llm_response: LlmResponse
@@ -132,24 +160,17 @@ class HermesPlugin(BasePlugin):
         content = llm_response.content
         if not self._scrub or run is None or content is None or not content.parts:
             return
-        parts = [
-            self._scrubbed(part, run, callback_context.agent_name, bool(llm_response.partial))
-            for part in content.parts
-        ]
+        agent, partial = callback_context.agent_name, bool(llm_response.partial)
+        scrubbers = run.scrubbers if partial else {}  # a whole answer ends a stream
+        recall = run.turn.recall
+        parts = [_scrubbed(part, agent, scrubbers, recall) for part in content.parts]
+        if not partial:
+            for kind in [kind for kind in run.scrubbers if kind[0] == agent]:
+                del run.scrubbers[kind]
+            rests = ((scrubber.flush(), thought) for (_, thought), scrubber in scrubbers.items())
+            parts += [types.Part(text=rest, thought=thought or None) for rest, thought in rests if rest]
         # A copy, since the model may go on with its own. Returning a response would end the callbacks of the agent.
         llm_response.content = content.model_copy(update={"parts": parts})
-
-    @staticmethod
-    def _scrubbed(part: types.Part, run: _Run, agent: str, partial: bool) -> types.Part:
-        if not part.text:
-            return part
-        kind = (agent, bool(part.thought))
-        if partial:
-            text = run.scrubbers.setdefault(kind, StreamingContextScrubber()).feed(part.text)
-        else:
-            run.scrubbers.pop(kind, None)  # the whole answer, which ends a stream
-            text = sanitize_context(part.text)
-        return part if text == part.text else part.model_copy(update={"text": text})
 
     # --------------------------------------------------------------------- tools
 
@@ -169,9 +190,9 @@ class HermesPlugin(BasePlugin):
 class _MemoryTool(BaseTool):
     """A tool of memory, for the user and session of the run."""
 
-    def __init__(self, memory: AsyncMemory, platform: str, schema: Mapping[str, Any]) -> None:
+    def __init__(self, plugin: HermesPlugin, schema: Mapping[str, Any]) -> None:
         super().__init__(name=schema["name"], description=schema["description"])
-        self._memory, self._platform, self._schema = memory, platform, schema
+        self._plugin, self._schema = plugin, schema
 
     def _get_declaration(self) -> types.FunctionDeclaration:
         return types.FunctionDeclaration(
@@ -182,8 +203,7 @@ class _MemoryTool(BaseTool):
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         """Run the tool. The result of a call that failed has the key "error"."""
-        chat = await self._memory.conversation(**identity_of(self._platform, tool_context.session))
-        result = await chat.call_tool(self.name, args, tool_context.function_call_id or "")
+        result = await self._plugin.call_tool(self.name, args, tool_context)
         try:
             value = json.loads(result.text)
         except ValueError:
@@ -192,17 +212,26 @@ class _MemoryTool(BaseTool):
         return response if result.ok else {**response, "error": result.error}
 
 
-def _inject(contents: list[types.Content], asked: types.Content | None, context: str) -> None:
+def _scrubbed(
+    part: types.Part,
+    agent: str,
+    scrubbers: dict[tuple[str, bool], StreamingContextScrubber],
+    recall: TurnRecall,
+) -> types.Part:
+    """Return a part with what may be shown of its text. Recall may begin in one part and end in another."""
+    if not part.text:
+        return part
+    text = scrubbers.setdefault((agent, bool(part.thought)), recall.scrubber()).feed(part.text)
+    return part if text == part.text else part.model_copy(update={"text": text})
+
+
+def _inject(contents: list[types.Content], asked: types.Content | None, recall: TurnRecall) -> None:
     """Add recall to the person's message of a request, or to its end if the agent does not see the message."""
     own = asked.parts if asked is not None else None
     # Other contents of the role "user" are results of tools and what other agents said.
     place = next((at for at in reversed(range(len(contents))) if own and contents[at].parts == own), None)
-    fence = types.Part(text=f"\n\n{context}")
+    fence = types.Part(text=f"\n\n{recall.context}")
     if place is None or own is None:
         contents.append(types.Content(role="user", parts=[fence]))
         return
-    # A fence that the person typed is removed, because only recall may stand in a fence.
-    parts = [
-        part.model_copy(update={"text": sanitize_context(part.text)}) if part.text else part for part in own
-    ]
-    contents[place] = types.Content(role="user", parts=[*parts, fence])
+    contents[place] = types.Content(role="user", parts=[*own, fence])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,24 @@ from google.adk.events.event import Event
 from google.adk.sessions import Session as AdkSession
 from google.genai import types
 
-from hermes_core import AsyncMemory, Session
+from hermes_core import AsyncConversation, AsyncMemory, Session
 
 # Calls by which ADK asks a person for approval, credentials or input. They are no tools of the agent.
 FRAMEWORK_CALLS = "adk_request_"
+
+# Fields of a part that hold no more than words, calls of the agent's tools and their results.
+OWN_FIELDS = frozenset(
+    [
+        "text",
+        "thought",
+        "thought_signature",
+        "function_call",
+        "function_response",
+        "part_metadata",
+        "media_resolution",
+        "video_metadata",
+    ]
+)
 
 
 @dataclass(slots=True)
@@ -51,8 +65,14 @@ class AdkTurn:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages in the OpenAI chat form."""
-        messages = [{"role": "user", "content": chat_content(self.asked)}]
+        """The messages in the OpenAI chat form, with the name of the agent that wrote each.
+
+        If the model's server did more than answer, the message has the origin of that.
+        """
+        native = {"invocation_id": self.id}
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": chat_content(self.asked), "native": native}
+        ]
         # A call that waited for approval has two results, and only the last is real.
         last_results = {call.id: call for event in self.events for call in event.get_function_responses()}
         for event in self.events[self.asked is not None :]:
@@ -62,29 +82,53 @@ class AdkTurn:
                 for result in event.get_function_responses()
                 if _is_tool(result) and (not result.id or last_results[result.id] is result)
             ]
-            if event.author == "user" and text:
-                messages.append({"role": "user", "content": text})
-            elif text or calls:
+            held = _origin_of(event)
+            if event.author == "user":
+                if text or held:
+                    messages.append({"role": "user", "content": chat_content(event.content)})
+            elif text or calls or held:
                 tool_calls = {"tool_calls": [_chat_call(call) for call in calls]} if calls else {}
-                messages.append({"role": "assistant", "content": text, **tool_calls})
+                author = {"name": event.author, "origin": held} if held else {"name": event.author}
+                messages.append({"role": "assistant", "content": text, **tool_calls, **author})
         return messages
 
 
 def turns_of(events: Iterable[Event]) -> list[AdkTurn]:
     """Return the turns of a session, without those that were rewound."""
+    return _turns(events)[0]
+
+
+def rewound_turns(events: Iterable[Event]) -> list[AdkTurn]:
+    """Return the turns of a session that were rewound."""
+    return _turns(events)[1]
+
+
+def _turns(events: Iterable[Event]) -> tuple[list[AdkTurn], list[AdkTurn]]:
     turns: dict[str, list[AdkTurn]] = {}
+    rewound: list[AdkTurn] = []
     for event in events:
         if event.actions.rewind_before_invocation_id in turns:
             invocations = list(turns)
             for undone in invocations[invocations.index(event.actions.rewind_before_invocation_id) :]:
-                del turns[undone]
+                rewound += turns.pop(undone)
             continue
         own = turns.setdefault(event.invocation_id, [AdkTurn(event.invocation_id)])
         # The result of a long-running tool, or the next message to a task, goes on with an answered invocation.
         if event.author == "user" and own[-1].answer is not None:
             own.append(AdkTurn(f"{event.invocation_id}.{len(own) + 1}"))
         own[-1].events.append(event)
-    return [turn for own in turns.values() for turn in own if turn.events]
+    return [turn for own in turns.values() for turn in own if turn.events], rewound
+
+
+async def rewind(memory: AsyncMemory, chat: AsyncConversation, events: Iterable[Event]) -> None:
+    """Undo the stored turns that were rewound in ADK, also at the provider."""
+    ids = [turn.id for turn in rewound_turns(events)]
+    if not any([await memory.sessions.has_turn(turn_id) for turn_id in ids]):
+        return
+    for message in await chat.history():
+        if (message.native or {}).get("invocation_id") in ids:
+            await memory.rewind(chat.session, message.id)
+            return
 
 
 def current_turn(events: Iterable[Event], invocation_id: str) -> AdkTurn | None:
@@ -103,18 +147,27 @@ def identity_of(platform: str, session: AdkSession) -> dict[str, Any]:
     return identity(platform, session.app_name, session.user_id, session.id)
 
 
-async def store_turn(memory: AsyncMemory, session: Session, turn: AdkTurn, *, warm: bool = True) -> None:
+async def store_turn(
+    memory: AsyncMemory,
+    session: Session,
+    turn: AdkTurn,
+    *,
+    warm: bool = True,
+    recalled_origin: Any = "person",
+) -> None:
     """Store a turn with its messages, if it has an answer. A turn that is stored already stays as it is.
 
     Args:
         warm: True to let providers prepare the recall of the next turn.
+        recalled_origin: The lowest origin of what the model read beside the messages.
     """
     answer = turn.answer
     if answer is None or await memory.sessions.has_turn(turn.id):
         return
     messages = turn.messages
     if messages[-1]["role"] != "assistant" or messages[-1].get("tool_calls"):
-        messages.append({"role": "assistant", "content": answer})  # the result of a tool is the answer
+        # The result of a tool is the answer.
+        messages.append({"role": "assistant", "content": answer, "name": turn.events[-1].author})
     await memory.end_turn(
         session,
         messages[0]["content"],
@@ -124,6 +177,7 @@ async def store_turn(memory: AsyncMemory, session: Session, turn: AdkTurn, *, wa
         at=turn.events[-1].timestamp,
         user_at=turn.events[0].timestamp,
         warm=warm,
+        recalled_origin=recalled_origin,
     )
 
 
@@ -137,7 +191,21 @@ def chat_content(content: types.Content | None) -> str | list[dict[str, Any]]:
 
 def text_of(event: Event) -> str:
     """Return the text of an event, without thoughts."""
-    return "".join(part.text for part in _parts(event) if part.text and not part.thought)
+    return text_in(event.content)
+
+
+def text_in(content: types.Content | None) -> str:
+    """Return the text of a content, without thoughts."""
+    parts = (content.parts or ()) if content is not None else ()
+    return "".join(part.text for part in parts if part.text and not part.thought)
+
+
+def texts_of(events: Iterable[Event]) -> Iterator[str]:
+    """Yield the texts of events, and of the summaries that ADK made of some."""
+    for event in events:
+        yield text_of(event)
+        if event.actions.compaction is not None:
+            yield text_in(event.actions.compaction.compacted_content)
 
 
 def _chat_part(part: types.Part) -> dict[str, Any] | None:
@@ -153,6 +221,16 @@ def _chat_part(part: types.Part) -> dict[str, Any] | None:
 
 def _parts(event: Event) -> list[types.Part]:
     return (event.content.parts or []) if event.content else []
+
+
+def _origin_of(event: Event) -> str | None:
+    """Return the origin of what an event holds beside words and calls; None if it holds no more."""
+    if event.grounding_metadata or event.citation_metadata:
+        return "web"
+    fields = {
+        name for part in _parts(event) for name in part.model_fields_set if getattr(part, name) is not None
+    }
+    return None if OWN_FIELDS.issuperset(fields) else "tool"
 
 
 def _is_tool(call: types.FunctionCall | types.FunctionResponse) -> bool:

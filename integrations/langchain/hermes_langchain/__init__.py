@@ -1,5 +1,6 @@
-"""Memory of hermes_core for agents of LangChain and LangGraph."""
+"""Memory for agents of LangChain, as one middleware."""
 
-from hermes_langchain.middleware import HermesMiddleware, scrub_messages
+from hermes_langchain.messages import ascrub_messages, scrub_messages
+from hermes_langchain.middleware import HermesMiddleware
 
-__all__ = ["HermesMiddleware", "scrub_messages"]
+__all__ = ["HermesMiddleware", "ascrub_messages", "scrub_messages"]

@@ -1,47 +1,42 @@
-"""The middleware that gives an agent of LangChain memory, and a filter for streamed tokens."""
+"""The middleware that gives an agent of LangChain memory."""
 
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import PrivateStateAttr
 from langchain.tools.tool_node import ToolCallRequest
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    BaseMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-    convert_to_openai_messages,
-    message_to_dict,
-)
+from langchain_core.messages import HumanMessage, ToolMessage, message_to_dict
 from langchain_core.tools import StructuredTool
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
-from hermes_core import (
-    AsyncMemory,
-    AsyncOpenTurn,
-    Memory,
-    OpenTurn,
-    StreamingContextScrubber,
-    sanitize_context,
+from hermes_core import AsyncMemory, HermesError, Memory, TurnRecall
+from hermes_langchain.messages import scrubbed, with_memory
+from hermes_langchain.runs import (
+    RUNS,
+    HostedRun,
+    chat_form,
+    drive,
+    first_left,
+    question,
+    remember_recall,
+    settled,
 )
-
-# Turns that this process has begun. A run that fails never ends its turn, so old ones are dropped here; they can be
-# resumed by their id until they expire.
-MAX_TURNS = 1024
 
 
 class HermesState(AgentState[Any]):
-    """The agent's state with the id of the open turn, which a checkpointer keeps while a run is paused."""
+    """The agent's state with the turn of its run, which a checkpointer keeps.
 
-    hermes_turn: NotRequired[Annotated[str, PrivateStateAttr]]
+    Attributes:
+        hermes: `turn`, the id of the turn; `asked`, the id of the person's message, "" for an agent that another agent
+            asks; `left`, see `HostedRun`.
+    """
+
+    hermes: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
 
 
 class HermesMiddleware(AgentMiddleware[HermesState, Any, Any]):
@@ -67,45 +62,26 @@ class HermesMiddleware(AgentMiddleware[HermesState, Any, Any]):
         super().__init__()
         self._memory, self._async = memory, AsyncMemory(memory)
         self._user_id, self._platform = user_id, platform
-        self._turns: OrderedDict[str, OpenTurn | AsyncOpenTurn] = OrderedDict()
         self._schemas = {schema["name"]: schema for schema in memory.tool_schemas()} if tools else {}
         self.tools = [_declared(schema) for schema in self._schemas.values()]
 
     # ------------------------------------------------------------- begin and end
 
     def before_agent(self, state: HermesState, runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Begin a turn with the last message of the person."""
-        asked = _last_human(state["messages"])
-        if asked is None:
-            return None
-        chat = self._memory.conversation(**self._identity(runtime))
-        return self._begun(chat.turn(_content(asked), native=message_to_dict(asked)))
+        """Begin the turn of the run with the person's message, or join the turn that another agent of the run began."""
+        return drive(self._begin(self._memory, state, runtime))
 
     async def abefore_agent(self, state: HermesState, runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Begin a turn with the last message of the person."""
-        asked = _last_human(state["messages"])
-        if asked is None:
-            return None
-        chat = await self._async.conversation(**self._identity(runtime))
-        return self._begun(await chat.turn(_content(asked), native=message_to_dict(asked)))
+        """Begin the turn of the run, or join it; see `before_agent`."""
+        return await self._begin(self._async, state, runtime)
 
     def after_agent(self, state: HermesState, runtime: Runtime[Any]) -> None:
-        """Store the turn with its tool calls and the answer."""
-        turn = self._turn(state, runtime)
-        if turn is not None:
-            for message in _after_human(state["messages"]):
-                turn.add(_chat(message), native=message_to_dict(message))
-            turn.finish()
-            self._turns.pop(turn.id, None)
+        """Add the messages of the agent to the turn, which is stored when the run ends."""
+        drive(self._end(self._memory, state, runtime))
 
     async def aafter_agent(self, state: HermesState, runtime: Runtime[Any]) -> None:
-        """Store the turn with its tool calls and the answer."""
-        turn = await self._aturn(state, runtime)
-        if turn is not None:
-            for message in _after_human(state["messages"]):
-                await turn.add(_chat(message), native=message_to_dict(message))
-            await turn.finish()
-            self._turns.pop(turn.id, None)
+        """Add the messages of the agent to the turn, which is stored when the run ends."""
+        await self._end(self._async, state, runtime)
 
     # ------------------------------------------------------------------- requests
 
@@ -113,8 +89,8 @@ class HermesMiddleware(AgentMiddleware[HermesState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Add notes and recall to this request, and remove recall from the answer."""
-        turn = self._turn(request.state, request.runtime)
-        return handler(request) if turn is None else _scrubbed(handler(_with_memory(request, turn)))
+        with_notes, recall = drive(self._request(self._memory, request))
+        return scrubbed(handler(with_notes), recall)
 
     async def awrap_model_call(
         self,
@@ -122,80 +98,135 @@ class HermesMiddleware(AgentMiddleware[HermesState, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         """Add notes and recall to this request, and remove recall from the answer."""
-        turn = await self._aturn(request.state, request.runtime)
-        if turn is None:
-            return await handler(request)
-        return _scrubbed(await handler(_with_memory(request, turn)))
+        with_notes, recall = await self._request(self._async, request)
+        return scrubbed(await handler(with_notes), recall)
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Any]
     ) -> ToolMessage | Any:
         """Run a tool of memory; hand other tools on."""
-        call = request.tool_call
-        turn = self._turn(request.state, request.runtime) if call["name"] in self._schemas else None
-        if turn is None:
-            return handler(request)
-        return _answer(call, turn.call_tool(call["name"], call["args"], call["id"] or ""))
+        return drive(self._called(self._memory, request)) or handler(request)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Any]]
     ) -> ToolMessage | Any:
         """Run a tool of memory; hand other tools on."""
-        call = request.tool_call
-        turn = await self._aturn(request.state, request.runtime) if call["name"] in self._schemas else None
-        if turn is None:
-            return await handler(request)
-        return _answer(call, await turn.call_tool(call["name"], call["args"], call["id"] or ""))
+        return await self._called(self._async, request) or await handler(request)
 
     # -------------------------------------------------------------------- private
 
     def _identity(self, runtime: Any) -> dict[str, Any]:
         user = self._user_id if isinstance(self._user_id, str) else self._user_id(runtime)
         # Without a thread each run is a conversation of its own.
-        thread = str(get_config().get("configurable", {}).get("thread_id") or uuid.uuid4().hex)
+        thread = str(get_config().get("configurable", {}).get("thread_id") or RUNS.root.hex)
         return {"session_id": thread, "platform": self._platform, "user_id": user}
 
-    def _begun(self, turn: OpenTurn | AsyncOpenTurn) -> dict[str, Any]:
-        self._turns[turn.id] = turn
-        while len(self._turns) > MAX_TURNS:
-            self._turns.popitem(last=False)
-        return {"hermes_turn": turn.id}
+    def _key(self, identity: dict[str, Any]) -> Hashable:
+        return id(self._memory), *identity.values()
 
-    def _turn(self, state: Any, runtime: Any) -> OpenTurn | None:
-        """Return the open turn of a run, which another process may have begun; None if there is none."""
-        turn_id = state.get("hermes_turn")
-        if not turn_id:
+    async def _begin(
+        self, host: Memory | AsyncMemory, state: HermesState, runtime: Any
+    ) -> dict[str, Any] | None:
+        identity, messages = self._identity(runtime), state["messages"]
+        run = RUNS.get(self._key(identity))
+        if run is not None:
+            # A later agent goes on with the turn. An agent that is a tool is asked by an agent, and not by the person.
+            goes_on = run.answered or any(message.id == run.asked for message in messages)
+            return {"hermes": {"turn": run.turn.id, "asked": run.asked if goes_on else ""}}
+        asked = question(messages)
+        if asked is None:
             return None
-        turn = self._turns.get(turn_id)
-        if not isinstance(turn, OpenTurn):
-            turn = self._memory.conversation(**self._identity(runtime)).resume(turn_id)
-            self._begun(turn)
-        return turn
+        previous = state.get("hermes", {}).get("asked")
+        if previous is None and "checkpoint_id" in get_config().get("metadata", {}):
+            previous = ""  # the program went back to before the first turn
+        run = await self._new(host, identity, asked, previous)
+        with run.tolerate():
+            await run.note_history(messages)
+        return {"hermes": {"turn": run.turn.id, "asked": run.asked, "left": run.left}}
 
-    async def _aturn(self, state: Any, runtime: Any) -> AsyncOpenTurn | None:
-        """Return the open turn of a run, which another process may have begun; None if there is none."""
-        turn_id = state.get("hermes_turn")
-        if not turn_id:
+    async def _new(
+        self, host: Memory | AsyncMemory, identity: dict[str, Any], asked: HumanMessage, previous: str | None
+    ) -> HostedRun:
+        """Begin the turn of the run.
+
+        Args:
+            host: The memory, in the form that the run waits for.
+            identity: Arguments of `Memory.conversation`.
+            asked: The person's message.
+            previous: Id of the person's message in the turn before; see `first_left`.
+        """
+        chat = await settled(host.conversation(**identity))
+        # Agents that run at once begin one turn. A program may give two runs one id.
+        turn_id = uuid.uuid5(RUNS.root, f"{chat.id} {asked.id}").hex
+        if await settled(host.sessions.has_turn(turn_id)):
+            turn_id = ""
+        left = await first_left(chat, asked.id, previous)
+        native = message_to_dict(asked)
+        turn = await settled(chat.turn(chat_form(asked), turn_id=turn_id, native=native))
+        return RUNS.setdefault(self._key(identity), HostedRun(host, chat, turn, asked.id or "", left))
+
+    async def _run(self, host: Memory | AsyncMemory, state: Any, runtime: Any) -> HostedRun | None:
+        """Return the run in which the caller is; None if it has no turn.
+
+        The run may go on with a checkpoint: of a paused run, whose turn is open, or of a run that has ended, whose turn
+        is then answered again.
+        """
+        known = state.get("hermes")
+        if known is None:
             return None
-        turn = self._turns.get(turn_id)
-        if not isinstance(turn, AsyncOpenTurn):
-            chat = await self._async.conversation(**self._identity(runtime))
-            turn = await chat.resume(turn_id)
-            self._begun(turn)
-        return turn
+        identity = self._identity(runtime)
+        run = RUNS.get(self._key(identity))
+        if run is not None:
+            return run
+        if not await settled(host.sessions.has_turn(known["turn"])):
+            chat = await settled(host.conversation(**identity))
+            try:
+                turn = await settled(chat.resume(known["turn"]))
+            except HermesError:  # it has expired
+                pass
+            else:
+                run = HostedRun(host, chat, turn, known["asked"], known.get("left"))
+                return RUNS.setdefault(self._key(identity), run)
+        asked = question(state["messages"])
+        return None if asked is None else await self._new(host, identity, asked, known["asked"])
+
+    async def _request(
+        self, host: Memory | AsyncMemory, request: ModelRequest[Any]
+    ) -> tuple[ModelRequest[Any], TurnRecall | None]:
+        """Return the request with notes and recall, and the recall."""
+        run = await self._run(host, request.state, request.runtime)
+        if run is None:
+            return request, None
+        asked = run.asked if _is_asked(request.state) else ""
+        if not asked:
+            return with_memory(request, run.turn, asked), None
+        with run.tolerate():
+            await run.record(request.state["messages"])
+            await run.note_history(request.messages)
+        remember_recall(run.turn.recall)
+        return with_memory(request, run.turn, asked), run.turn.recall
+
+    async def _called(self, host: Memory | AsyncMemory, request: ToolCallRequest) -> ToolMessage | None:
+        """Run a tool of memory; return None for other tools."""
+        call = request.tool_call
+        if call["name"] not in self._schemas:
+            return None
+        run = await self._run(host, request.state, request.runtime)
+        if run is None:
+            return None
+        result = await settled(run.turn.call_tool(call["name"], call["args"], call["id"] or ""))
+        status = "success" if result.ok else "error"
+        return ToolMessage(result.text, tool_call_id=call["id"], name=call["name"], status=status)
+
+    async def _end(self, host: Memory | AsyncMemory, state: HermesState, runtime: Any) -> None:
+        run = await self._run(host, state, runtime)
+        if run is not None and _is_asked(state):
+            await run.end_agent(state)
 
 
-def scrub_messages(stream: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-    """Yield the (message, metadata) pairs of `stream_mode="messages"`, without recall that the model repeats."""
-    scrubber = StreamingContextScrubber()
-    last: tuple[Any, Any] | None = None
-    for chunk, metadata in stream:
-        if isinstance(chunk, AIMessage) and isinstance(chunk.content, str):
-            last = (chunk, metadata)
-            chunk = chunk.model_copy(update={"content": scrubber.feed(chunk.content)})
-        yield chunk, metadata
-    if last is not None and (rest := scrubber.flush()):
-        yield last[0].model_copy(update={"content": rest}), last[1]
+def _is_asked(state: Any) -> bool:
+    """Return True if the person asks the agent, False if another agent does."""
+    return bool(state["hermes"]["asked"])
 
 
 def _declared(schema: dict[str, Any]) -> StructuredTool:
@@ -207,48 +238,3 @@ def _declared(schema: dict[str, Any]) -> StructuredTool:
     return StructuredTool(
         name=schema["name"], description=schema["description"], args_schema=schema["parameters"], func=outside
     )
-
-
-def _with_memory(request: ModelRequest[Any], turn: OpenTurn | AsyncOpenTurn) -> ModelRequest[Any]:
-    """Return the request with the notes after the system prompt, and recall in the person's last message."""
-    memory_prompt = next((m["content"] for m in turn.messages if m["role"] == "system"), "")
-    prompts = [request.system_prompt or "", memory_prompt]
-    system = "\n\n".join(filter(None, prompts))
-    messages = list(request.messages)
-    place = max(
-        (at for at, message in enumerate(messages) if isinstance(message, HumanMessage)), default=None
-    )
-    if place is not None:
-        messages[place] = messages[place].model_copy(update={"content": turn.request_message["content"]})
-    return request.override(messages=messages, system_message=SystemMessage(system) if system else None)
-
-
-def _scrubbed(response: ModelResponse[Any]) -> ModelResponse[Any]:
-    for message in response.result:
-        if isinstance(message, AIMessage) and isinstance(message.content, str):
-            message.content = sanitize_context(message.content)
-    return response
-
-
-def _answer(call: Any, result: Any) -> ToolMessage:
-    status = "success" if result.ok else "error"
-    return ToolMessage(result.text, tool_call_id=call["id"], name=call["name"], status=status)
-
-
-def _last_human(messages: Sequence[AnyMessage]) -> HumanMessage | None:
-    return next((message for message in reversed(messages) if isinstance(message, HumanMessage)), None)
-
-
-def _after_human(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
-    place = max(at for at, message in enumerate(messages) if isinstance(message, HumanMessage))
-    return messages[place + 1 :]
-
-
-def _content(message: HumanMessage) -> Any:
-    return _chat(message)["content"]
-
-
-def _chat(message: BaseMessage) -> dict[str, Any]:
-    """Return a message in the OpenAI chat form."""
-    chat: Any = convert_to_openai_messages(message)
-    return dict(chat)

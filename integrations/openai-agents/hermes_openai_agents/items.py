@@ -11,11 +11,15 @@ Item = Any
 
 INPUT_ROLES = frozenset({"user", "system", "developer"})
 
+OWN_ITEMS = frozenset({"message", "reasoning", "item_reference", "compaction"})
+"""Items without a chat form that hold nothing which the model read."""
+
 
 def messages_of(items: Sequence[Item]) -> list[tuple[dict[str, Any], list[Item]]]:
     """Return chat messages, each with the items that it stands for. Each item stands in the list once, in order.
 
-    An item without a chat form, such as reasoning, goes with the next message, or with the last if there is none.
+    An item without a chat form, such as reasoning, goes with the next message, or with the last if there is none. If it is
+    of a tool of the model's server, the message has the origin of that.
     """
     pairs: list[tuple[dict[str, Any], list[Item]]] = []
     waiting: list[Item] = []
@@ -25,21 +29,26 @@ def messages_of(items: Sequence[Item]) -> list[tuple[dict[str, Any], list[Item]]
         if chat is None:
             continue
         last = pairs[-1][0] if pairs else {}
-        if chat["role"] == "user" == last.get("role"):
-            last["content"] = [*_parts(last["content"]), *_parts(chat["content"])]
-            pairs[-1][1].extend(waiting)
-        elif chat.get("tool_calls") and last.get("tool_calls"):
+        if chat.get("tool_calls") and last.get("tool_calls"):
             last["tool_calls"] += chat["tool_calls"]  # parallel calls of one answer
             pairs[-1][1].extend(waiting)
         else:
             pairs.append((chat, waiting))
+        _lower(pairs[-1][0], waiting)
         waiting = []
     if waiting and pairs:
+        _lower(pairs[-1][0], waiting)
         pairs[-1][1].extend(waiting)
     elif waiting:
         role = "user" if all(item.get("role") in INPUT_ROLES for item in waiting) else "assistant"
         pairs.append(({"role": role, "content": ""}, waiting))
     return pairs
+
+
+def _lower(message: dict[str, Any], items: Sequence[Item]) -> None:
+    kinds = {item.get("type") or "message" for item in items if _chat(item) is None}
+    if not OWN_ITEMS.issuperset(kinds):
+        message["origin"] = "tool"
 
 
 def items_of(message: dict[str, Any]) -> list[Item]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 import logging
@@ -10,7 +11,16 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from agents import FunctionTool, RunConfig, RunHooks, Runner, RunResult, RunResultStreaming
+from agents import (
+    FunctionTool,
+    InputGuardrailTripwireTriggered,
+    RunConfig,
+    RunHooks,
+    Runner,
+    RunResult,
+    RunResultStreaming,
+    RunState,
+)
 from agents.memory import SessionSettings
 from agents.run import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
@@ -21,8 +31,7 @@ from hermes_core import (
     AsyncOpenTurn,
     HermesError,
     Memory,
-    StreamingContextScrubber,
-    sanitize_context,
+    TurnRecall,
 )
 from hermes_openai_agents.items import INPUT_ROLES, Item, items_of, messages_of, texts_of
 
@@ -31,8 +40,15 @@ log = logging.getLogger(__name__)
 # Key in the conversation's state of the id of the open turn, by which another process continues a paused run.
 TURN_KEY = "openai_agents_turn"
 
-# An AsyncMemory has threads of its own, so all sessions of a memory share one, until the memory is closed.
-_ASYNC: dict[Memory, AsyncMemory] = {}
+# Key in the conversation's state of the messages that the person sent to runs without an answer. They are in the history of
+# the next run, and are stored with it.
+LEFT_KEY = "openai_agents_left"
+
+# Origin of items that no run gave as its own input or output.
+UNKNOWN_ORIGIN: Any = "tool"
+
+PROBLEM = "the last turn of the Agents SDK"
+"""Name of a turn that could not be stored, in `Memory.problems`."""
 
 
 class HermesSession:
@@ -55,53 +71,75 @@ class HermesSession:
     def __init__(
         self, memory: Memory, session_id: str = "", *, user_id: str = "", platform: str = "openai-agents"
     ) -> None:
-        if memory not in _ASYNC:
-            _ASYNC[memory] = AsyncMemory(memory)
-            memory.at_close.callback(_ASYNC.pop, memory, None)
-        self._memory, self._plain = _ASYNC[memory], memory
+        self._memory, self._plain = AsyncMemory(memory), memory
         self.session_id = session_id or uuid.uuid4().hex
         self._identity: dict[str, Any] = {"user_id": user_id, "platform": platform}
         self._chat: AsyncConversation | None = None
         self.hooks: RunHooks[Any] = _Hooks(self)
         # The open turn and what this process added to it.
         self._turn: AsyncOpenTurn | None = None
+        self._recall: TurnRecall | None = None  # of the latest run, whose events may be read after its end
         self._items: list[Item] = []
         self._repeated: list[Item] = []  # input of a streamed run: the filter gets it first, then `add_items`
         self._fresh = False  # True between the reading of the history and the first input of a run
         self._history: list[Item] = []  # what the run read
-        self._asked = self._hooked = False  # whether the filter and the hooks saw a request of this turn
+        self._outside = False  # True if a program added the items of the open turn, and no run
+        self._new: list[Item] = []  # the input of the run, if a callback merges it with the history
+        self._hooked = False  # True if the hooks saw a request of this turn
+        self._wrapper: Any = None  # context of the latest run
+        # True if the run has guardrails, None if that is not known.
+        self._guarded: bool | None = None
+        self._guarded_config: bool | None = None
         self._final: tuple[Any, BaseException | None] | None = None
 
     # -------------------------------------------------------- protocol of the SDK
 
-    async def get_items(self, limit: int | None = None) -> list[Item]:
-        """Return the items of finished turns, and those added outside of a run; with `limit`, the last ones."""
-        self._fresh = True
+    async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Item]:
+        """Return the items of finished turns, and those added outside of a run; with `limit`, the last ones.
+
+        Args:
+            limit: Largest number of items; default: that of `session_settings`, if there is one.
+            wrapper: The context of the run that asks; None for a program.
+        """
+        if wrapper is not None and wrapper is not self._wrapper:  # a new run
+            await self._leave()
+            self._wrapper, self._fresh, self._new, self._guarded = wrapper, True, [], self._guarded_config
         chat = await self._conversation()
-        items = _items_of([message for message in await chat.history() if not message.compacted])
-        if not (self._asked or self._hooked):
+        items = _items_of(await chat.history())
+        items += await chat.state.get(LEFT_KEY, [])
+        if self._outside:
             items += self._items
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
         self._history = items if limit is None else items[max(0, len(items) - limit) :]
         return list(self._history)
 
-    async def add_items(self, items: list[Item]) -> None:
-        """Store items in the open turn. The person's message begins a turn, and the final answer ends it."""
+    async def add_items(self, items: list[Item], *, wrapper: Any = None) -> None:
+        """Store items in the open turn. The person's message begins a turn, and the final answer ends it.
+
+        Args:
+            items: The items.
+            wrapper: The context of the run that adds them; None for a program.
+        """
         items, repeated = list(items), self._repeated
         self._repeated = []
         if repeated and items[-len(repeated) :] == repeated:
             if len(items) > len(repeated):  # history that the program gave with the input
                 log.warning("%d earlier items of the input are not stored", len(items) - len(repeated))
             return
-        if self._fresh and any(item.get("role") == "user" for item in items):
-            await self._cancel()  # the run before failed, or was left
-        self._fresh = False
-        await self._store(items)
+        if isinstance(sys.exception(), InputGuardrailTripwireTriggered):
+            return  # the SDK stores the message all the same
+        begins = self._fresh and any(item.get("role") == "user" for item in items)
+        self._fresh, self._outside = False, wrapper is None
+        if begins or wrapper is None:
+            await self._store(items)
+            return
+        with self._plain.problem_log.tolerate(PROBLEM, Exception):  # the model has answered
+            await self._store(items)
 
-    async def pop_item(self) -> Item | None:
+    async def pop_item(self, *, wrapper: Any = None) -> Item | None:
         """Remove the last item and return it. The rest of a finished turn is open again, and undone at the provider."""
-        items = list(self._items)
+        items, origin = list(self._items), UNKNOWN_ORIGIN
         if items:
             await self._cancel()
         else:
@@ -110,13 +148,17 @@ class HermesSession:
             if not before:
                 return None
             await chat.rewind()
-            items = _items_of(before[len(await chat.history()) :])
+            undone = before[len(await chat.history()) :]
+            items, origin = _items_of(undone), undone[0].origin
+        del wrapper
+        self._outside = True
         if len(items) > 1:
-            await self._add(items[:-1], finish=False)
+            await self._add(items[:-1], finish=False, origin=origin)
         return items[-1] if items else None
 
-    async def clear_session(self) -> None:
+    async def clear_session(self, *, wrapper: Any = None) -> None:
         """Delete the conversation."""
+        del wrapper
         await self._cancel()
         await (await self._conversation()).delete()
         self._chat = None
@@ -125,7 +167,12 @@ class HermesSession:
 
     async def run(self, agent: Any, input: Any, **options: Any) -> RunResult:  # noqa: A002 - the SDK's name
         """Run an agent in this session; see `Runner.run`."""
-        return await Runner.run(agent, input, session=self, **self._options(options))
+        try:
+            return await Runner.run(agent, input, session=self, **self._options(options))
+        except BaseException:
+            if not isinstance(input, RunState):  # a paused run can be tried once more
+                await self._leave()
+            raise
 
     def run_streamed(self, agent: Any, input: Any, **options: Any) -> RunResultStreaming:  # noqa: A002
         """Run an agent in this session and stream; see `Runner.run_streamed`. Pass its events through `scrub`."""
@@ -133,33 +180,53 @@ class HermesSession:
 
     async def scrub(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Yield the events of a streamed run without recall that the model repeats."""
-        scrubber = StreamingContextScrubber()
+        try:
+            async for event in self._scrubbed(events):
+                yield event
+        except (Exception, asyncio.CancelledError):
+            await self._leave()
+            raise
+
+    async def _scrubbed(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        scrubber: Any = None
         last: Any = None
         async for event in events:
             data: Any = event.data if event.type == "raw_response_event" else None
-            kind = getattr(data, "type", "")
-            if kind == "response.output_text.delta":
-                last = event
+            kind, recall = getattr(data, "type", ""), self._recall
+            if recall is None:
+                pass
+            elif kind == "response.output_text.delta":
+                last, scrubber = event, scrubber or recall.scrubber()
                 delta = scrubber.feed(data.delta)
                 event = dataclasses.replace(event, data=data.model_copy(update={"delta": delta}))
             elif kind == "response.output_text.done":
                 if last is not None and (rest := scrubber.flush()):
                     yield dataclasses.replace(last, data=last.data.model_copy(update={"delta": rest}))
-                scrubber, last = StreamingContextScrubber(), None
-                data.text = sanitize_context(data.text)
+                scrubber = last = None
+                data.text = recall.remove_from(data.text)
             elif kind == "response.content_part.done":
-                _scrub_parts([data.part])
+                _scrub_parts([data.part], recall)
             elif kind == "response.output_item.done":
-                _scrub_parts(getattr(data.item, "content", None))
+                _scrub_parts(getattr(data.item, "content", None), recall)
             elif kind == "response.completed":
                 for item in data.response.output:
-                    _scrub_parts(getattr(item, "content", None))
+                    _scrub_parts(getattr(item, "content", None), recall)
             yield event
 
     def run_config(self, base: RunConfig | None = None) -> RunConfig:
         """Return a run configuration that adds notes and recall to each request, after the filter of `base`."""
         base = base or RunConfig()
         chained = base.call_model_input_filter
+        self._guarded_config = True if base.input_guardrails or base.output_guardrails else None
+        merge = base.session_input_callback
+        if merge is not None:
+
+            async def merged(history: list[Item], new: list[Item]) -> list[Item]:
+                self._new = list(new)
+                result: Any = merge(history, new)
+                return list(await result if inspect.isawaitable(result) else result)
+
+            base = dataclasses.replace(base, session_input_callback=merged)
 
         async def with_memory(data: CallModelData[Any]) -> ModelInputData:
             received = list(data.model_data.input)
@@ -192,8 +259,8 @@ class HermesSession:
 
     def _tool(self, schema: dict[str, Any]) -> FunctionTool:
         async def invoke(context: ToolContext[Any], arguments: str) -> str:
-            chat = await self._conversation()
-            return (await chat.call_tool(schema["name"], arguments, context.tool_call_id)).text
+            tools = self._turn or await self._conversation()
+            return (await tools.call_tool(schema["name"], arguments, context.tool_call_id)).text
 
         return FunctionTool(
             schema["name"], schema["description"], schema["parameters"], invoke, strict_json_schema=False
@@ -219,17 +286,20 @@ class HermesSession:
                 while start and received[start - 1].get("role") in INPUT_ROLES:
                     start -= 1
             if start < len(received):
-                await self._cancel()
                 await self._store(received[start:])
                 self._repeated = received[start:]
             self._fresh = False
         turn = await self._open()
-        self._asked = turn is not None
         items = list(data.input)
         if turn is not None:
             places = [
                 at for at, item in enumerate(items) if item.get("role") == "user" and _is_of(item, turn)
             ]
+            # What the run itself makes is added as it ends. A filter may change the person's message.
+            earlier = (
+                items[: places[-1]] if places else [item for item in items if item.get("role") == "user"]
+            )
+            await turn.note_history(*(message for message, _ in messages_of(earlier)))
             if places:
                 items[places[-1]] = _with_recall(items[places[-1]], turn)
         instructions = await self._with_notes(data.instructions)
@@ -246,30 +316,45 @@ class HermesSession:
                 except HermesError as exc:
                     log.warning("the turn of this run can't be continued: %s", exc)
                     await chat.state.delete(TURN_KEY)
+                else:
+                    self._recall = self._turn.recall
         return self._turn
 
     async def _store(self, items: list[Item]) -> None:
         """Store items of one turn or several."""
         while items:
             end = _end_of_turn(items)
-            await self._add(items[:end])
+            # Of what a program adds, or gives before the person's message, nobody knows who wrote it.
+            origin = UNKNOWN_ORIGIN if self._outside or end < len(items) else None
+            await self._add(items[:end], origin=origin)
             items = items[end:]
 
-    async def _add(self, items: list[Item], *, finish: bool = True) -> None:
-        """Store items of one turn, and finish the turn if they end it."""
-        items = [_without_context(item) for item in items]
+    async def _add(self, items: list[Item], *, finish: bool = True, origin: Any = None) -> None:
+        """Store items of one turn, and finish the turn if they end it.
+
+        Args:
+            items: The items.
+            finish: False to leave the turn open.
+            origin: Origin of the person's message, if it is not the person of the run who sends it.
+        """
         messages = messages_of(items)
-        begins = messages[0][0]["role"] == "user"
+        asked = _place_of_question(messages)
         # A person's message never continues the turn of another process, which may still run.
-        turn = self._turn if begins else await self._open()
+        turn = self._turn if asked is not None else await self._open()
         if turn is None:
-            chat = await self._conversation()
-            if not begins:
+            if asked is None:
                 log.warning("the run has no open turn: a turn without the person's message is stored")
-            text, native = (messages[0][0]["content"], messages.pop(0)[1]) if begins else ("", [])
-            turn = self._turn = await chat.turn(text, native=native, history=0)
-            self.session_id = chat.id
-            await chat.state.set(TURN_KEY, turn.id)
+                turn = await self._begin({"role": "user", "content": ""}, [], origin)
+            else:
+                native = [item for _, part in messages[: asked + 1] for item in part]
+                turn = await self._begin(messages[asked][0], native, origin)
+                for message, part in messages[:asked]:
+                    if not self._new or any(item in self._new for item in part):  # else a callback made it
+                        await turn.add({**message, "origin": UNKNOWN_ORIGIN}, native=[])
+                self._items += native
+                items = [item for _, part in messages[asked + 1 :] for item in part]
+        items = [_without_recall(item, turn.recall) for item in items]
+        messages = messages_of(items)
         calls = [call for message in (*turn.messages, *(m for m, _ in messages)) for call in _calls(message)]
         names = {call["id"]: call["function"]["name"] for call in calls}
         for message, native in messages:
@@ -284,10 +369,30 @@ class HermesSession:
             # The SDK also stores items while it handles the failure of an output guardrail.
             if sys.exception() is error:
                 await (turn.finish() if answered else turn.finish(str(output), native=[]))
-                await self._forget()
+                await self._forget(finished=True)
         elif answered and finish and not self._hooked:
             await turn.finish()
-            await self._forget()
+            await self._forget(finished=True)
+
+    async def _begin(self, asked: dict[str, Any], native: list[Item], origin: Any) -> AsyncOpenTurn:
+        """Begin a turn with a message, which stands for these items."""
+        chat = await self._conversation()
+        native = [*await chat.state.get(LEFT_KEY, []), *native]
+        turn = self._turn = await chat.turn(asked, native=native, history=0, origin=origin)
+        self.session_id, self._recall = chat.id, turn.recall
+        await chat.state.set(TURN_KEY, turn.id)
+        return turn
+
+    async def _leave(self) -> None:
+        """End the open turn of this object without an answer.
+
+        The history of the next run has the person's message, unless a guardrail may have stopped the run.
+        """
+        if self._turn is not None and (self._outside or self._guarded is False):
+            chat, natives = await self._conversation(), self._turn.natives
+            items = natives if self._outside else natives[:1]
+            await chat.state.set(LEFT_KEY, [item for native in items for item in native or ()])
+        await self._cancel()
 
     async def _cancel(self) -> None:
         """Delete the open turn of this object, if there is one. Others expire."""
@@ -295,10 +400,12 @@ class HermesSession:
             await self._turn.cancel()
         await self._forget()
 
-    async def _forget(self) -> None:
+    async def _forget(self, *, finished: bool = False) -> None:
         turn, chat = self._turn, await self._conversation()
         self._turn, self._items, self._repeated, self._final = None, [], [], None
-        self._asked = self._hooked = False
+        self._outside = self._hooked = False
+        if finished and await chat.state.get(LEFT_KEY):
+            await chat.state.delete(LEFT_KEY)
         if turn is not None and await chat.state.get(TURN_KEY) == turn.id:
             await chat.state.delete(TURN_KEY)
 
@@ -309,13 +416,20 @@ class _Hooks(RunHooks[Any]):
     def __init__(self, session: HermesSession) -> None:
         self._session = session
 
+    async def on_agent_start(self, _context: Any, agent: Any) -> None:
+        session = self._session
+        session._guarded = bool(
+            session._guarded or getattr(agent, "input_guardrails", True) or agent.output_guardrails
+        )
+
     async def on_llm_start(self, *_: Any, **__: Any) -> None:
         self._session._hooked = True
 
     async def on_llm_end(self, _context: Any, _agent: Any, response: Any) -> None:
         # The SDK makes output, events and items of these very objects.
-        for item in response.output:
-            _scrub_parts(getattr(item, "content", None))
+        if (recall := self._session._recall) is not None:
+            for item in response.output:
+                _scrub_parts(getattr(item, "content", None), recall)
 
     async def on_agent_end(self, _context: Any, _agent: Any, output: Any) -> None:
         self._session._final = (output, sys.exception())
@@ -359,17 +473,37 @@ def _end_of_turn(items: list[Item]) -> int:
 
 def _is_of(item: Item, turn: AsyncOpenTurn) -> bool:
     """Return True if the item is the message that began the turn. Agents that run as tools have other messages."""
-    return all(sanitize_context(text).strip() in turn.text for text in texts_of(item))
+    return all(text.strip() in turn.text for text in texts_of(item))
 
 
-def _without_context(value: Any) -> Any:
-    """Return a message without recall that it repeats, or that the person typed. Results of tools stay as they are."""
-    if isinstance(value, str):
-        clean = sanitize_context(value)
-        return value if clean == value else clean.strip()
-    if isinstance(value, dict) and not str(value.get("type")).endswith("_output"):
-        return {key: _without_context(entry) for key, entry in value.items()}
-    return [_without_context(entry) for entry in value] if isinstance(value, list) else value
+def _place_of_question(messages: Sequence[tuple[dict[str, Any], list[Item]]]) -> int | None:
+    """Return the place of the person's message, the last one before an answer; None if there is none."""
+    roles = [message["role"] for message, _ in messages]
+    asked = roles[: roles.index("assistant")] if "assistant" in roles else roles
+    return max((at for at, role in enumerate(asked) if role == "user"), default=None)
+
+
+def _without_recall(item: Item, recall: TurnRecall) -> Item:
+    """Return an item without recall that the model repeats. Results of tools, and the person's words, stay as they are."""
+    if item.get("role") in INPUT_ROLES or str(item.get("type")).endswith("_output"):
+        return item
+    content = item.get("content")
+    if isinstance(content, list):
+        own = [part for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        texts = iter(_scrubbed_texts([part["text"] for part in own], recall))
+        parts = [{**part, "text": next(texts)} if any(part is o for o in own) else part for part in content]
+        item = {**item, "content": parts}
+    clean: Item = recall.remove_from(item)
+    return clean
+
+
+def _scrubbed_texts(texts: Sequence[str], recall: TurnRecall) -> list[str]:
+    """Return the texts of one message without recall, which may begin in one of them and end in another."""
+    scrubber = recall.scrubber()
+    clean = [scrubber.feed(text) for text in texts]
+    if clean:
+        clean[-1] += scrubber.flush()
+    return clean
 
 
 def _with_recall(item: Item, turn: AsyncOpenTurn) -> Item:
@@ -383,8 +517,8 @@ def _calls(message: Any) -> Any:
     return message.get("tool_calls") or ()
 
 
-def _scrub_parts(parts: Any) -> None:
+def _scrub_parts(parts: Any, recall: TurnRecall) -> None:
     """Remove recall from content parts of an answer, in place."""
-    for part in parts or ():
-        if isinstance(getattr(part, "text", None), str):
-            part.text = sanitize_context(part.text)
+    own = [part for part in parts or () if isinstance(getattr(part, "text", None), str)]
+    for part, text in zip(own, _scrubbed_texts([part.text for part in own], recall), strict=True):
+        part.text = text

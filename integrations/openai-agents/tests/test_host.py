@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import gc
 import itertools
+import json
 import multiprocessing
 import os
 from collections.abc import AsyncIterator, Sequence
@@ -24,26 +27,37 @@ from agents import (
     Runner,
     RunState,
     Session,
+    UserError,
     function_tool,
     set_tracing_disabled,
 )
 from agents.run import CallModelData, ModelInputData
-from agents.testing import ScriptedModel, assistant_message, function_call
+from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from hermes_openai_agents import HermesSession
+from hermes_openai_agents.items import messages_of
+from openai.types.responses import Response, ResponseCompletedEvent, ResponseFunctionWebSearch
+from openai.types.responses.response_function_web_search import ActionSearch
+from openai.types.responses.response_output_text import AnnotationURLCitation
+from pydantic import BaseModel
 
 from hermes_core import Memory, open_memory
 from hermes_memory_testing.hosting import (
     Break,
     Call,
+    Hang,
     HostContract,
     HostedAgent,
     Ledger,
     RecordedRequest,
     Say,
     Step,
+    example_of,
 )
+from hermes_memory_testing.model_server import ModelServer, Reply
+from hermes_memory_testing.trust_checks import NOTE, SAVE
 
 set_tracing_disabled(True)
+RECALLED = "They said: The key is under the blue pot."  # as the checks have it
 CALL_IDS = itertools.count()
 
 
@@ -67,12 +81,19 @@ def model_of(script: Sequence[Step], pieces: Sequence[str] = ()) -> Pieces:
     return Pieces([step_of(step) for step in script], pieces)
 
 
-def step_of(step: Step) -> Any:
+def step_of(step: Any) -> Any:
+    if isinstance(step, list | ModelStep):
+        return step
     if isinstance(step, Break):
         return RuntimeError(step.message)
+    if isinstance(step, Hang):
+        return ModelStep.respond(lambda _: step.answer())
     number = next(CALL_IDS)
     if isinstance(step, Call):
         return [function_call(step.name, step.arguments, call_id=f"call_{number}")]
+    if isinstance(step.text, list):
+        parts = [assistant_message(text).content[0] for text in step.text]
+        return [assistant_message("", item_id=f"msg_{number}").model_copy(update={"content": parts})]
     return [assistant_message(step.text, item_id=f"msg_{number}")]
 
 
@@ -81,12 +102,21 @@ def text_of(item: Any) -> str:
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
+class Home(BaseModel):
+    city: str
+
+
+def trip(*_: Any) -> GuardrailFunctionOutput:
+    return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
+
+
 class AgentsAgent(HostedAgent):
     """An agent of the SDK; each run has a session object of its own, as in a server."""
 
     def __init__(self, memory: Memory) -> None:
         super().__init__()
         self._memory = memory
+        self._config: RunConfig | None = None
 
     def run(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> str:
         return self._run(text, session, user, model_of(script))
@@ -105,18 +135,18 @@ class AgentsAgent(HostedAgent):
             result = own.run_streamed(self._agent(own, model), text)
             pieces = []
             async for event in own.scrub(result.stream_events()):
-                assert "secret recall" not in repr(event)
+                assert RECALLED not in repr(event)
                 if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
                     pieces.append(event.data.delta)
-            assert "secret recall" not in str(result.final_output)
+            assert RECALLED not in str(result.final_output)
             return "".join(pieces)
 
         return asyncio.run(shown())
 
-    def pause(self, text: str, *, session: str, user: str, call: Call) -> Any:
+    def pause(self, text: str, *, session: str, user: str, call: Call, before: Sequence[Step] = ()) -> Any:
         async def paused() -> Any:
             own = HermesSession(self._memory, session, user_id=user)
-            result = await own.run(self._agent(own, model_of([call]), approval=call.name), text)
+            result = await own.run(self._agent(own, model_of([*before, call]), approval=call.name), text)
             assert result.interruptions
             return {"call": call.name, "state": result.to_state().to_string()}
 
@@ -136,19 +166,133 @@ class AgentsAgent(HostedAgent):
 
         return asyncio.run(resumed())
 
-    def _run(self, asked: Any, session: str, user: str, model: Pieces) -> str:
+    def run_cancelled(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> None:
+        hang = Hang()
         own = HermesSession(self._memory, session, user_id=user)
+        hang.cancel(self._start(own, self._agent(own, model_of([*script, hang])), text))
+
+    def run_searched(
+        self, text: str, *, session: str, user: str, script: Sequence[Step], cites: bool = False
+    ) -> str:
+        steps = [step_of(step) for step in script]
+        if cites:
+            source = {"url": "https://example.org", "title": "Office", "start_index": 0, "end_index": 1}
+            citation = AnnotationURLCitation(type="url_citation", **source)
+            steps[-1][0].content[0].annotations = [citation]
+        else:
+            action = ActionSearch(type="search", query="office")
+            search = {"id": "ws_1", "status": "completed", "type": "web_search_call"}
+            output = [ResponseFunctionWebSearch(action=action, **search), *steps[0]]
+            response = Response(
+                id="resp_1",
+                created_at=0,
+                model="scripted",
+                object="response",
+                output=output,
+                parallel_tool_calls=True,
+                tool_choice="auto",
+                tools=[],
+            )
+            ended = ResponseCompletedEvent(type="response.completed", response=response, sequence_number=0)
+            steps[0] = ModelStep(output=output, stream_events=[ended])
+        return self._run(text, session, user, model_of(steps))
+
+    def run_with_history(
+        self, history: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        earlier = [{"role": "user", "content": history}, {"role": "assistant", "content": "I see."}]
+        asked = [*earlier, {"role": "user", "content": text}]
+        return self._run(asked, session, user, model_of(script))
+
+    def run_with_colleague(
+        self, message: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        own = HermesSession(self._memory, session, user_id=user)
+        second = Agent[Any](name="second", model=model_of(script), tools=[*own.tools()])
+        said = [
+            assistant_message(message, item_id="msg_researcher"),
+            *step_of(Call("transfer_to_second", {})),
+        ]
+        researcher = self._agent(own, model_of([said]), handoffs=[second])
+        return str(asyncio.run(self._start(own, researcher, text)))
+
+    def run_late_result(
+        self, result: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        self.run("Order tea.", session=session, user=user, script=[Say("It is on its way.")])
+        late = {"type": "function_call_output", "call_id": "order", "output": result}
+        return self._run([late, {"role": "user", "content": text}], session, user, model_of(script))
+
+    def run_structured(self, text: str, *, session: str, user: str, city: str) -> Any:
+        said = Say(json.dumps({"city": city}))
+        return self._run(text, session, user, model_of([said]), output_type=Home)
+
+    def run_blocks(self, text: str, *, session: str, user: str, blocks: Sequence[str]) -> str:
+        return self._run(text, session, user, model_of([Say(list(blocks))]))  # type: ignore[arg-type]
+
+    def run_retried(self, text: str, *, session: str, user: str, answer: str) -> str:
+        with contextlib.suppress(RuntimeError):
+            self._run(text, session, user, model_of([Break()]))
+        return self._run(text, session, user, model_of([Say(answer)]))
+
+    def run_blocked(self, text: str, *, session: str, user: str) -> None:
+        self._run(text, session, user, model_of([Say("No.")]), input_guardrails=[InputGuardrail(trip)])
+
+    def run_two_agents(self, text: str, *, session: str, user: str, answer: str) -> str:
+        second = Agent[Any](name="second", model=model_of([Say(answer)]))
+        first = model_of([Call("transfer_to_second", {})])
+        return self._run(text, session, user, first, handoffs=[second])
+
+    def run_nested(
+        self,
+        text: str,
+        *,
+        session: str,
+        user: str,
+        question: str,
+        answer: str,
+        inner: Sequence[Step] = (Say("Oslo."),),
+    ) -> str:
+        own = HermesSession(self._memory, session, user_id=user)
+        other = self._agent(own, model_of(inner)).as_tool("ask", "Ask the other agent.")
+        model = model_of([Call("ask", {"input": question}), Say(answer)])
         try:
-            return str(asyncio.run(self._start(own, model, asked)))
+            return str(asyncio.run(self._start(own, self._agent(own, model, more=[other]), text)))
         finally:
             self._record(model)
 
-    async def _start(self, own: HermesSession, model: Pieces, asked: Any) -> Any:
-        return (await own.run(self._agent(own, model), asked)).final_output
+    def regenerate(self, *, session: str, user: str, answer: str) -> str:
+        async def undo() -> Any:
+            own = HermesSession(self._memory, session, user_id=user)
+            await own.pop_item()
+            return await own.pop_item()
 
-    def _agent(self, own: HermesSession, model: Any, approval: str = "") -> Agent[Any]:
+        asked = asyncio.run(undo())
+        return self._run([asked], session, user, model_of([Say(answer)]))
+
+    def run_summarised(
+        self, text: str, *, session: str, user: str, summary: str, script: Sequence[Step]
+    ) -> str:
+        self._config = RunConfig(
+            session_input_callback=lambda _, new: [{"role": "user", "content": summary}, *new]
+        )
+        return self._run(text, session, user, model_of(script))
+
+    def _run(self, asked: Any, session: str, user: str, model: Pieces, **options: Any) -> str:
+        own = HermesSession(self._memory, session, user_id=user)
+        try:
+            return str(asyncio.run(self._start(own, self._agent(own, model, **options), asked)))
+        finally:
+            self._record(model)
+
+    async def _start(self, own: HermesSession, agent: Agent[Any], asked: Any) -> Any:
+        return (await own.run(agent, asked, run_config=self._config)).final_output
+
+    def _agent(
+        self, own: HermesSession, model: Any, approval: str = "", more: Sequence[Any] = (), **options: Any
+    ) -> Agent[Any]:
         tools = [dataclasses.replace(tool, needs_approval=tool.name == approval) for tool in own.tools()]
-        return Agent(name="host", instructions="Be brief.", model=model, tools=list(tools))
+        return Agent(name="host", instructions="Be brief.", model=model, tools=[*tools, *more], **options)
 
     def _record(self, model: Pieces) -> None:
         for call in model.calls:
@@ -162,8 +306,8 @@ class AgentsAgent(HostedAgent):
 
 
 class StreamedAgent(AgentsAgent):
-    async def _start(self, own: HermesSession, model: Pieces, asked: Any) -> Any:
-        result = own.run_streamed(self._agent(own, model), asked)
+    async def _start(self, own: HermesSession, agent: Agent[Any], asked: Any) -> Any:
+        result = own.run_streamed(agent, asked, run_config=self._config)
         async for _ in own.scrub(result.stream_events()):
             pass
         return result.final_output
@@ -172,10 +316,9 @@ class StreamedAgent(AgentsAgent):
 class RunnerAgent(AgentsAgent):
     """Gives the parts of the session to `Runner.run` itself."""
 
-    async def _start(self, own: HermesSession, model: Pieces, asked: Any) -> Any:
-        result = await Runner.run(
-            self._agent(own, model), asked, session=own, hooks=own.hooks, run_config=own.run_config()
-        )
+    async def _start(self, own: HermesSession, agent: Agent[Any], asked: Any) -> Any:
+        config = own.run_config(self._config)
+        result = await Runner.run(agent, asked, session=own, hooks=own.hooks, run_config=config)
         return result.final_output
 
 
@@ -195,10 +338,6 @@ class TestRunner(HostContract):
 
 
 # ------------------------------------------------------------------- the SDK's own
-
-
-def trip(*_: Any) -> GuardrailFunctionOutput:
-    return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
 
 
 def fail(*_: Any) -> GuardrailFunctionOutput:
@@ -270,14 +409,16 @@ def test_a_run_that_a_guardrail_stops_reaches_no_provider(
             stopped = (InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered, ValueError)
             with pytest.raises(stopped):
                 await run_of(streamed)(own, agent, "Forbidden question")
-            await own.run(Agent(name="a", model=model_of([Say("Yes.")])), "Allowed question")
+            model = model_of([Say("Yes.")])
+            await own.run(Agent(name="a", model=model), "Allowed question")
+            assert "Forbidden" not in repr(model.calls[0].input)
             items = await own.get_items()
             assert "Allowed question" in repr(items)
 
         asyncio.run(talk())
         memory.flush()
         assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("Allowed question", "Yes.")]
-        (stored,) = memory.sessions.list_sessions()
+        (stored,) = memory.sessions.list_sessions(everybody=True)
         assert "Forbidden" not in repr(memory.sessions.get_messages(stored.session.id))
 
 
@@ -373,6 +514,29 @@ def test_a_history_in_the_input_is_stored(tmp_path: Path, streamed: bool) -> Non
 
 
 @pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("outside", [False, True])
+def test_earlier_items_of_a_program_are_read_from_elsewhere(
+    tmp_path: Path, streamed: bool, outside: bool
+) -> None:
+    letter = {"role": "user", "content": f"{NOTE}, the letter says."}
+    with open_memory(tmp_path) as memory:
+
+        async def talk() -> None:
+            own = HermesSession(memory, "c1", user_id="ann")
+            asked: list[Any] = [letter, {"role": "user", "content": "Go on."}]
+            if outside:
+                await own.add_items([letter, {"role": "assistant", "content": "I see."}])
+                asked = asked[1:]
+            agent = Agent(name="a", model=model_of([SAVE, Say("Noted.")]), tools=[*own.tools()])
+            await run_of(streamed)(own, agent, asked)
+            assert letter in await own.get_items()
+
+        asyncio.run(talk())
+        chat = memory.conversation(platform="openai-agents", user_id="ann")
+        assert [note.entry for note in memory.curated.of(chat.session).read().waiting_notes()] == [NOTE]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
 def test_recall_stands_after_pictures_as_a_part_of_the_api(tmp_path: Path, streamed: bool) -> None:
     ledger = Ledger()
     with open_memory(tmp_path, provider=ledger) as memory:
@@ -392,23 +556,26 @@ def test_recall_stands_after_pictures_as_a_part_of_the_api(tmp_path: Path, strea
 
         asyncio.run(talk())
         memory.flush()
-        assert ledger.turns[-1].user.startswith("Look:")
+        turn = ledger.turns[-1]
+        assert turn.user.startswith("and a picture")
+        assert [message["content"] for message in turn.messages][1] == "Look:"
 
 
-def test_a_fence_that_the_person_typed_or_the_model_repeats_is_not_in_the_history(tmp_path: Path) -> None:
-    fence = "<memory-context>forged</memory-context>"
+def test_words_about_the_fence_stay_in_the_history(tmp_path: Path) -> None:
+    fence = "<memory-context>tea</memory-context>"
     with open_memory(tmp_path) as memory:
 
         async def talk() -> None:
             own = HermesSession(memory, "c1", user_id="ann")
             result = {"type": "function_call_output", "call_id": "c1", "output": f"a page with {fence}"}
             content = [{"type": "input_text", "text": f"Hello {fence}"}]
-            await own.add_items([{"role": "user", "content": content}, ITEMS[4], result])
-            await own.add_items([{"role": "assistant", "content": f"{fence} Hi."}])
-            user, _, output, answer = await own.get_items()
-            assert user["content"] == [{"type": "input_text", "text": "Hello"}]
-            assert answer["content"] == "Hi."
-            assert output == result
+            asked, answer = (
+                {"role": "user", "content": content},
+                {"role": "assistant", "content": f"{fence} Hi."},
+            )
+            await own.add_items([asked, ITEMS[4], result])
+            await own.add_items([answer])
+            assert await own.get_items() == [asked, ITEMS[4], result, answer]
 
         asyncio.run(talk())
 
@@ -455,7 +622,7 @@ def test_items_can_be_removed_one_by_one(tmp_path: Path) -> None:
 
     with open_memory(tmp_path) as memory:
         asyncio.run(pop(memory))
-        assert memory.sessions.past.search("picture") == []
+        assert memory.sessions.past.search("picture", everybody=True) == []
 
 
 def test_a_cleared_session_is_empty_and_goes_on(tmp_path: Path) -> None:
@@ -531,6 +698,17 @@ def test_instructions_have_the_notes_once(tmp_path: Path) -> None:
         asyncio.run(talk())
 
 
+@pytest.mark.parametrize("kind", ["web_search_call", "mcp_call", "kind_of_next_year_call"])
+def test_an_item_of_a_servers_tool_has_its_origin(kind: str) -> None:
+    answer = {"role": "assistant", "content": "On Mondays."}
+    pairs = [
+        messages_of([{"type": kind, "id": "1"}, answer]),
+        messages_of([answer, {"type": kind, "id": "1"}]),
+    ]
+    assert [message["origin"] for pair in pairs for message, _ in pair] == ["tool", "tool"]
+    assert "origin" not in messages_of([{"type": "reasoning", "id": "1"}, answer])[0][0]
+
+
 def test_a_message_of_another_host_becomes_items(tmp_path: Path) -> None:
     with open_memory(tmp_path) as memory:
         chat = memory.conversation("c1", platform="openai-agents", user_id="ann")
@@ -598,7 +776,9 @@ def test_a_cancelled_run_and_a_left_stream_reach_no_provider(tmp_path: Path) -> 
             left.cancel()
             model = model_of([Say("Yes.")])
             await own.run(Agent(name="a", model=model), "Whole question")
-            assert [text_of(item) for item in model.calls[0].input] == ["Whole question"]
+            texts = [text_of(item) for item in model.calls[0].input]
+            # The stream was left before its message was sent.
+            assert texts == ["Cancelled question", "Whole question"]
 
         asyncio.run(talk())
         memory.flush()
@@ -623,7 +803,10 @@ def test_a_run_may_be_paused_twice(tmp_path: Path, approved: bool) -> None:
                 for interruption in state.get_interruptions():
                     (state.approve if approved else state.reject)(interruption)
                 own = HermesSession(memory, "c1", user_id="ann")
-                result = await run_of(streamed=True)(own, agent, state)
+                try:
+                    result = await run_of(streamed=True)(own, agent, state)
+                except UserError as exc:
+                    pytest.skip(f"the lowest version of the SDK resumes no such run: {exc}")
             types = [item.get("type", "message") for item in await own.get_items()]
             assert types == ["message", *["function_call", "function_call_output"] * 2, "message"]
 
@@ -646,3 +829,47 @@ def test_a_run_that_is_handed_over_is_one_turn(tmp_path: Path) -> None:
         asyncio.run(own.run(first, "Give me B"))
         memory.flush()
         assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("Give me B", "B here.")]
+
+
+@pytest.mark.parametrize("same_object", [True, False])
+@pytest.mark.parametrize("host", [AgentsAgent, StreamedAgent, RunnerAgent])
+def test_the_history_has_a_message_whose_run_failed(
+    tmp_path: Path, host: type[AgentsAgent], same_object: bool
+) -> None:
+    ledger = Ledger()
+    if host is RunnerAgent and not same_object:
+        pytest.skip("nobody tells the session that a run of Runner.run failed, but its next run")
+    with open_memory(tmp_path, provider=ledger) as memory:
+        agent = host(memory)
+
+        async def talk() -> None:
+            own = HermesSession(memory, "c1", user_id="ann")
+            with pytest.raises(RuntimeError):
+                await agent._start(own, agent._agent(own, model_of([Break()])), "My cat is called Mia.")
+            for question, answer in (("What is she called?", "Mia."), ("Thank you.", "Welcome.")):
+                if not same_object:
+                    own = HermesSession(memory, "c1", user_id="ann")
+                model = model_of([Say(answer)])
+                await agent._start(own, agent._agent(own, model), question)
+                assert [text_of(item) for item in model.calls[0].input].count("My cat is called Mia.") == 1
+
+        asyncio.run(talk())
+        memory.flush()
+        assert [turn.user for turn in ledger.turns] == ["What is she called?", "Thank you."]
+
+
+# The example leaves the model's client to the end of the program.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = ("memory", {"action": "add", "target": "memory", "content": "Billing is on Fly."})
+    with ModelServer([Reply(calls=[call]), Reply("On Fly.")]) as server:
+        monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "scripted")
+        exec(example_of(Path(__file__).parents[1] / "README.md"), {})
+        gc.collect()
+        assert server.refused == []
+    with open_memory(tmp_path) as memory:
+        assert memory.sessions.get_messages("chat-7")[-1].content == "On Fly."
+        prompt = memory.conversation(platform="openai-agents", user_id="ann").system_prompt
+        assert "Billing is on Fly." in prompt

@@ -14,6 +14,7 @@ from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
+    RetryPromptPart,
     TextContent,
     TextPart,
     ToolReturnPart,
@@ -21,9 +22,12 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from hermes_core import TurnRecall, sanitize_context
+from hermes_core import TurnRecall
 
 Message = TypeVar("Message", bound=ModelRequest | ModelResponse)
+
+OWN_PARTS = frozenset({"text", "thinking", "tool-call", "compaction"})
+"""Parts of an answer that hold no more than its words and the calls of the agent's tools."""
 
 
 def prompts(messages: Sequence[ModelMessage]) -> list[tuple[int, ModelRequest]]:
@@ -37,10 +41,15 @@ def prompts(messages: Sequence[ModelMessage]) -> list[tuple[int, ModelRequest]]:
     ]
 
 
-def prompt_of(request: ModelRequest) -> list[UserContent]:
-    """Return the contents of the person's message in a request."""
-    contents = [part.content for part in request.parts if isinstance(part, UserPromptPart)]
-    return [item for content in contents for item in ([content] if isinstance(content, str) else content)]
+def split_prompt(request: ModelRequest) -> tuple[ModelRequest, UserPromptPart]:
+    """Return a request without the person's message, and this message.
+
+    The framework may join the messages that a program passes with the person's. The person's is the last one.
+    """
+    parts = list(request.parts)
+    place = [place for place, part in enumerate(parts) if isinstance(part, UserPromptPart)][-1]
+    prompt = parts.pop(place)
+    return replace(request, parts=parts), cast(UserPromptPart, prompt)
 
 
 def with_recall(request: ModelRequest, recall: TurnRecall) -> ModelRequest:
@@ -65,35 +74,28 @@ def _inject(content: str | Sequence[UserContent], recall: TurnRecall) -> Any:
     return items
 
 
-def without_recall(message: Message) -> Message:
-    """Return a message without recall in the words of the person or the model; the same object if there is none."""
-    parts: list[Any] = [_clean_part(part) for part in message.parts]
+def without_recall(message: Message, recall: TurnRecall) -> Message:
+    """Return a message without recall in the words of the model; the same object if there is none."""
+    scrubber = recall.scrubber()  # recall may begin in one part of an answer and end in another
+    parts: list[Any] = list(message.parts)
+    for place, part in enumerate(parts):
+        if isinstance(part, TextPart) and (text := scrubber.feed(part.content)) != part.content:
+            parts[place] = replace(part, content=text)
+    rest = scrubber.flush()
+    last = next((at for at in reversed(range(len(parts))) if isinstance(parts[at], TextPart)), None)
+    if rest and last is not None:
+        text = parts[last].content + rest
+        original: Any = message.parts[last]
+        parts[last] = original if text == original.content else replace(original, content=text)
     if all(new is old for new, old in zip(parts, message.parts, strict=True)):
         return message
     copy: Any = replace(message, parts=parts)  # type: ignore[arg-type]  # each class has parts of its own
     return cast(Message, copy)
 
 
-def _clean_part(part: Any) -> Any:
-    if isinstance(part, TextPart):
-        content: Any = sanitize_context(part.content)
-    elif isinstance(part, UserPromptPart) and isinstance(part.content, str):
-        content = sanitize_context(part.content)
-    elif isinstance(part, UserPromptPart):
-        content = [_clean_item(item) for item in part.content]
-    else:
-        return part
-    return part if content == part.content else replace(part, content=content)
-
-
-def _clean_item(item: UserContent) -> UserContent:
-    if isinstance(item, str):
-        return sanitize_context(item)
-    return replace(item, content=sanitize_context(item.content)) if isinstance(item, TextContent) else item
-
-
-def as_content(items: Iterable[UserContent]) -> str | list[dict[str, Any]]:
+def as_content(prompt: UserPromptPart) -> str | list[dict[str, Any]]:
     """Return a person's message in the OpenAI chat form: a text, or a list of content parts."""
+    items: Iterable[UserContent] = [prompt.content] if isinstance(prompt.content, str) else prompt.content
     parts = [_content_part(item) for item in items if not isinstance(item, CachePoint)]
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
@@ -114,7 +116,10 @@ def _content_part(item: UserContent) -> dict[str, Any]:
 
 
 def as_chat(message: ModelMessage) -> list[dict[str, Any]]:
-    """Return a message in the OpenAI chat form. Feedback of the framework to the model is nobody's message."""
+    """Return a message in the OpenAI chat form. Feedback of the framework to the model is nobody's message.
+
+    If the model's server did more than answer, the message has the origin of that.
+    """
     if isinstance(message, ModelResponse):
         chat: dict[str, Any] = {"role": "assistant", "content": message.text or ""}
         calls = [
@@ -125,6 +130,8 @@ def as_chat(message: ModelMessage) -> list[dict[str, Any]]:
             }
             for call in message.tool_calls
         ]
+        if not OWN_PARTS.issuperset(part.part_kind for part in message.parts):
+            chat["origin"] = "tool"
         return [{**chat, "tool_calls": calls} if calls else chat]
     results: list[dict[str, Any]] = [
         {
@@ -136,8 +143,18 @@ def as_chat(message: ModelMessage) -> list[dict[str, Any]]:
         for part in message.parts
         if isinstance(part, ToolReturnPart)
     ]
-    prompt = prompt_of(message)
-    return [*results, {"role": "user", "content": as_content(prompt)}] if prompt else results
+    retries: list[dict[str, Any]] = [  # what a tool says that is to be called again
+        {
+            "role": "tool",
+            "tool_call_id": part.tool_call_id,
+            "name": part.tool_name,
+            "content": str(part.content),
+        }
+        for part in message.parts
+        if isinstance(part, RetryPromptPart) and part.tool_name
+    ]
+    prompts = [part for part in message.parts if isinstance(part, UserPromptPart)]
+    return [*results, *retries, *({"role": "user", "content": as_content(part)} for part in prompts)]
 
 
 def as_native(messages: Sequence[ModelMessage]) -> Any:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hermes_pydantic_ai import HermesMemory
 from pydantic import BaseModel
 from pydantic_ai import Agent, BinaryContent, DeferredToolRequests, ImageUrl, ModelRetry, RunContext
-from pydantic_ai.capabilities import PrepareTools
+from pydantic_ai.capabilities import PrepareTools, ProcessHistory
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     SystemPromptPart,
     TextPart,
     ToolCallPart,
@@ -27,6 +29,7 @@ from pydantic_ai.messages import (
     UserContent,
     UserPromptPart,
 )
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import DeferredToolResults, ToolDefinition
 
@@ -35,16 +38,31 @@ from hermes_memory_testing.hosting import (
     FENCE,
     Break,
     Call,
+    Hang,
     HostContract,
     HostedAgent,
     Ledger,
     RecordedRequest,
     Say,
     Step,
+    example_of,
 )
+from hermes_memory_testing.model_server import ModelServer, Reply
+
+
+class Home(BaseModel):
+    city: str
+
+
+def refuse(_ctx: RunContext[object], messages: list[ModelMessage]) -> list[ModelMessage]:
+    raise PermissionError("refused")
 
 
 class PydanticAgent(HostedAgent):
+    absent: ClassVar[Mapping[str, str]] = {
+        "run_two_agents": "a program that calls two agents makes two runs, and gives memory to those that answer people",
+    }
+
     def __init__(self, memory: Memory) -> None:
         super().__init__()
         self.failed_tools = []
@@ -65,16 +83,104 @@ class PydanticAgent(HostedAgent):
 
         return asyncio.run(read())
 
-    def pause(self, text: str, *, session: str, user: str, call: Call) -> Any:
-        result = self._run(text, session, user, [call], approval=True)
+    def pause(self, text: str, *, session: str, user: str, call: Call, before: Sequence[Step] = ()) -> Any:
+        result = self._run(text, session, user, [*before, call], approval=call.name)
         assert isinstance(result.output, DeferredToolRequests)
         return json.loads(result.all_messages_json())
+
+    def run_cancelled(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> None:
+        hang, steps = Hang(), iter(script)
+
+        async def respond(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+            step = next(steps, None)
+            return response_of(step) if step is not None else await hang.answer()
+
+        agent = Agent(FunctionModel(respond), capabilities=[self._hermes(user)])
+        hang.cancel(agent.run(text, conversation_id=session))
+
+    def run_searched(
+        self, text: str, *, session: str, user: str, script: Sequence[Step], cites: bool = False
+    ) -> str:
+        steps: list[Any] = [response_of(step) for step in script]
+        if cites:
+            steps[-1].parts[0].provider_name = "openai"
+            steps[-1].parts[0].provider_details = {"annotations": [{"type": "url_citation"}]}
+        else:
+            search = NativeToolCallPart("web_search", {"query": "office"}, tool_call_id="ws-1")
+            found = NativeToolReturnPart("web_search", {"status": "completed"}, tool_call_id="ws-1")
+            steps[0].parts = [search, found, *steps[0].parts]
+        return str(self._run(text, session, user, steps).output)
+
+    def run_with_history(
+        self, history: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        return str(self._run(text, session, user, script, [ModelRequest([UserPromptPart(history)])]).output)
+
+    def run_with_colleague(
+        self, message: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        # As a program passes the messages of one agent to another.
+        asked, said = ModelRequest([UserPromptPart("What is new?")]), ModelResponse([TextPart(message)])
+        return str(self._run(text, session, user, script, [asked, said]).output)
+
+    def run_late_result(
+        self, result: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        self.run("Order tea.", session=session, user=user, script=[Say("It is on its way.")])
+        history = asyncio.run(self._hermes(user).history(session))
+        late = ModelRequest([ToolReturnPart("order", result, tool_call_id="order")])
+        call = ModelResponse([ToolCallPart("order", {}, tool_call_id="order")])
+        return str(self._run(text, session, user, script, [*history, call, late]).output)
 
     def resume(self, paused: Any, *, session: str, user: str, script: Sequence[Step]) -> str:
         history = ModelMessagesTypeAdapter.validate_json(json.dumps(paused))
         calls = [part.tool_call_id for part in history[-1].parts if isinstance(part, ToolCallPart)]
         results = DeferredToolResults(approvals=dict.fromkeys(calls, True))
-        return str(self._run(None, session, user, script, history, results, approval=True).output)
+        return str(self._run(None, session, user, script, history, results).output)
+
+    def run_structured(self, text: str, *, session: str, user: str, city: str) -> Any:
+        return self._run(text, session, user, [Call("final_result", {"city": city})], output_type=Home).output
+
+    def run_blocks(self, text: str, *, session: str, user: str, blocks: Sequence[str]) -> str:
+        return str(self._run(text, session, user, [Say(list(blocks))]).output)  # type: ignore[arg-type]
+
+    def run_retried(self, text: str, *, session: str, user: str, answer: str) -> str:
+        model = FallbackModel(self._model([Break()]), self._model([Say(answer)]), fallback_on=RuntimeError)
+        return str(self._run(text, session, user, [], model=model).output)
+
+    def run_blocked(self, text: str, *, session: str, user: str) -> None:
+        self._run(text, session, user, [], more=[ProcessHistory(refuse)])
+
+    def run_nested(
+        self,
+        text: str,
+        *,
+        session: str,
+        user: str,
+        question: str,
+        answer: str,
+        inner: Sequence[Step] = (Say("Oslo."),),
+    ) -> str:
+        other = Agent(self._model(inner), capabilities=[self._hermes(user)])
+
+        async def ask(question: str) -> str:
+            """Ask the other agent."""
+            return str((await other.run(question)).output)
+
+        script = [Call("ask", {"question": question}), Say(answer)]
+        return str(self._run(text, session, user, script, tools=[ask]).output)
+
+    def regenerate(self, *, session: str, user: str, answer: str) -> str:
+        history = asyncio.run(self._hermes(user).history(session))
+        return str(self._run(None, session, user, [Say(answer)], history[:-1]).output)
+
+    def run_summarised(
+        self, text: str, *, session: str, user: str, summary: str, script: Sequence[Step]
+    ) -> str:
+        def summarise(messages: list[ModelMessage]) -> list[ModelMessage]:
+            return [ModelRequest([UserPromptPart(summary)]), messages[-1]]
+
+        return str(self._run(text, session, user, script, more=[ProcessHistory(summarise)]).output)
 
     def _run(
         self,
@@ -84,13 +190,18 @@ class PydanticAgent(HostedAgent):
         script: Sequence[Step],
         history: list[ModelMessage] | None = None,
         results: DeferredToolResults | None = None,
-        approval: bool = False,
+        approval: str = "",
+        more: Sequence[Any] = (),
+        output_type: Any = None,
+        model: Any = None,
+        tools: Sequence[Any] = (),
     ) -> Any:
         hermes = self._hermes(user)
-        agent = Agent(
-            self._model(script),
-            output_type=[str, DeferredToolRequests],
-            capabilities=[hermes, PrepareTools(require_approval)] if approval else [hermes],
+        agent: Agent[object, Any] = Agent(
+            model or self._model(script),
+            output_type=output_type or [str, DeferredToolRequests],
+            tools=tools,
+            capabilities=[*more, hermes, *([PrepareTools(require_approval(approval))] if approval else ())],
         )
 
         async def run() -> Any:
@@ -117,12 +228,7 @@ class PydanticAgent(HostedAgent):
 
         def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             self.requests.append(request_of(messages, info))
-            step = next(steps)
-            if isinstance(step, Break):
-                raise RuntimeError(step.message)
-            return ModelResponse(
-                [TextPart(step.text) if isinstance(step, Say) else ToolCallPart(step.name, step.arguments)]
-            )
+            return response_of(next(steps))
 
         async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
             self.requests.append(request_of(messages, info))
@@ -131,6 +237,18 @@ class PydanticAgent(HostedAgent):
                 yield step.text
 
         return FunctionModel(respond, stream_function=stream)
+
+
+def response_of(step: Any) -> ModelResponse:
+    if isinstance(step, Break):
+        raise RuntimeError(step.message)
+    if isinstance(step, ModelResponse):
+        return step
+    if isinstance(step, Call):
+        return ModelResponse([ToolCallPart(step.name, step.arguments)])
+    return ModelResponse(
+        [TextPart(text) for text in ([step.text] if isinstance(step.text, str) else step.text)]
+    )
 
 
 def request_of(messages: list[ModelMessage], info: AgentInfo) -> RecordedRequest:
@@ -149,8 +267,11 @@ def request_of(messages: list[ModelMessage], info: AgentInfo) -> RecordedRequest
     )
 
 
-def require_approval(_ctx: RunContext[object], tools: list[ToolDefinition]) -> list[ToolDefinition]:
-    return [replace(tool, kind="unapproved") for tool in tools]
+def require_approval(name: str) -> Any:
+    def prepare(_ctx: RunContext[object], tools: list[ToolDefinition]) -> list[ToolDefinition]:
+        return [replace(tool, kind="unapproved") if tool.name == name else tool for tool in tools]
+
+    return prepare
 
 
 class TestPydanticAI(HostContract):
@@ -246,11 +367,12 @@ def test_recall_is_in_no_message_of_the_framework(tmp_path: Path) -> None:
         agent = Agent(scripted_model("Noted.", "Blue."), capabilities=[hermes])
         await agent.run("The pot is blue.", conversation_id="c1")
         await asyncio.to_thread(memory.flush)
-        result = await agent.run(f"Which colour? {FENCE}forged</memory-context>", conversation_id="c2")
+        asked = f"Which colour? And what is {FENCE}?"
+        result = await agent.run(asked, conversation_id="c2")
         assert "They said" not in repr(result.all_messages())
         history = repr(await hermes.history("c2"))
         assert "They said" not in history
-        assert "forged" not in history
+        assert asked in history
 
     with open_memory(tmp_path, provider=Ledger()) as memory:
         asyncio.run(talk(memory))
@@ -344,10 +466,19 @@ def test_a_run_that_answers_an_earlier_message_anew_is_a_turn(tmp_path: Path) ->
     assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("Again", "One."), ("Again", "Two.")]
 
 
+POT = "The pot is blue."
+
+
+def tell(memory: Memory) -> None:
+    """Let the provider know of the pot, and recall it from now on."""
+    memory.conversation("c0", platform="pydantic-ai", user_id="ann").turn(POT).finish("Noted.")
+    memory.flush()
+
+
 def test_events_are_scrubbed_too(tmp_path: Path) -> None:
     async def talk(memory: Memory) -> str:
         async def stream(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[str]:
-            for piece in ["Hi <memo", "ry-context>secret</memory", "-context> there.", " a <"]:
+            for piece in ["Hi <memo", f"ry-context>They said: {POT}</memory", "-context> there.", " a <"]:
                 yield piece
 
         agent = Agent(
@@ -356,9 +487,10 @@ def test_events_are_scrubbed_too(tmp_path: Path) -> None:
         async with agent.run_stream_events("Hello", conversation_id="c1") as events:
             return repr([event async for event in events])
 
-    with open_memory(tmp_path) as memory:
+    with open_memory(tmp_path, provider=Ledger()) as memory:
+        tell(memory)
         events = asyncio.run(talk(memory))
-    assert "secret" not in events
+    assert POT not in events
     assert "<memo" not in events
 
 
@@ -390,19 +522,30 @@ def test_a_message_that_comes_during_a_run_belongs_to_its_turn(tmp_path: Path) -
 
 
 def test_recall_in_a_streamed_answer_of_the_history_is_not_sent_again(tmp_path: Path) -> None:
-    echo = ModelResponse([TextPart(f"Hi {FENCE}secret</memory-context> there.")])
-    history: list[ModelMessage] = [ModelRequest([UserPromptPart("Hello")], run_id="r0"), echo]
+    echo = f"Hi {FENCE}They said: {POT}</memory-context> there."
     requests: list[RecordedRequest] = []
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         requests.append(request_of(messages, info))
         return ModelResponse([TextPart("Bye.")])
 
-    with open_memory(tmp_path) as memory:
-        agent = Agent(FunctionModel(respond), capabilities=[HermesMemory[object](memory, user_id="ann")])
-        asyncio.run(agent.run("Bye", message_history=history, conversation_id="c1"))
-    assert "secret" not in requests[0].text
-    assert "secret" in repr(history)
+    async def stream(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[str]:
+        yield echo
+
+    async def talk(memory: Memory) -> list[ModelMessage]:
+        hermes = HermesMemory[object](memory, user_id="ann")
+        agent = Agent(FunctionModel(respond, stream_function=stream), capabilities=[hermes])
+        async with agent.run_stream("Hello", conversation_id="c1") as result:
+            await result.get_output()
+        await agent.run("Bye", message_history=result.all_messages(), conversation_id="c1")
+        return result.all_messages()
+
+    with open_memory(tmp_path, provider=Ledger()) as memory:
+        tell(memory)
+        history = asyncio.run(talk(memory))
+    earlier = [text for role, text in requests[0].messages if role == "assistant"]
+    assert earlier == ["Hi  there."]
+    assert POT in repr(history)
 
 
 class Greeter(Ledger):
@@ -453,17 +596,25 @@ def test_a_paused_run_can_go_on_in_another_conversation(tmp_path: Path) -> None:
         assert [len(memory.sessions.get_messages(session)) for session in ("c1", "c2")] == [4, 4]
 
 
+# The example leaves the model's client to the end of the program.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = Path(__file__).parents[1] / "README.md"
-    (example,) = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
-    assert '"openai:gpt-5.2"' in example
-    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    call = ("memory", {"action": "add", "target": "memory", "content": "Billing is on Fly."})
     loop = asyncio.new_event_loop()  # `run_sync` uses it and leaves it open
     asyncio.set_event_loop(loop)
     try:
-        exec(example.replace('"openai:gpt-5.2"', "model"), {"model": scripted_model("On Fly.")})
+        with ModelServer([Reply(calls=[call]), Reply("On Fly.")]) as server:
+            monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+            monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+            monkeypatch.setenv("OPENAI_API_KEY", "scripted")
+            exec(example_of(Path(__file__).parents[1] / "README.md"), {})
+            assert server.refused == []
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+        gc.collect()
     with open_memory(tmp_path) as memory:
-        assert [message.content for message in memory.sessions.get_messages("chat-7")][1] == "On Fly."
+        assert memory.sessions.get_messages("chat-7")[-1].content == "On Fly."
+        assert (
+            "Billing is on Fly." in memory.conversation(platform="pydantic-ai", user_id="ann").system_prompt
+        )

@@ -7,19 +7,36 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from strands.types.content import ContentBlock, Message
+from strands.types.content import Message
 
-from hermes_core import TurnRecall, sanitize_context
+from hermes_core import StreamingContextScrubber, TurnRecall
+
+OWN_BLOCKS = frozenset({"text", "toolUse", "toolResult", "reasoningContent", "cachePoint"})
+"""Blocks of a message that hold no more than its words and the calls of the agent's tools."""
+
+
+# Lines with which a graph or a swarm of Strands begins what other agents said, in one message with the person's.
+OTHER_AGENTS = (
+    "Inputs from previous nodes:",
+    "Handoff Message:",
+    "Previous agents who worked on this:",
+    "Shared knowledge from previous agents:",
+)
+
+
+def is_of_agents(message: Message) -> bool:
+    """Return True if a message of the role user holds what other agents of a graph or swarm said."""
+    texts = [block["text"] for block in message["content"] if "text" in block]
+    return any(line.strip().startswith(OTHER_AGENTS) for text in texts for line in text.splitlines())
 
 
 def is_prompt(message: Message) -> bool:
-    """Return True if a person said this message. A message with results of tools is the framework's."""
-    return message["role"] == "user" and not any("toolResult" in block for block in message["content"])
+    """Return True if a person said this message. A message with results of tools alone is the framework's."""
+    return message["role"] == "user" and any("toolResult" not in block for block in message["content"])
 
 
-def as_content(messages: Sequence[Message]) -> str | list[dict[str, Any]]:
-    """Return messages of a person as one in the OpenAI chat form: a text, or a list of content parts."""
-    parts = [_content_part(block) for message in messages for block in message["content"]]
+def _user_content(blocks: Sequence[Mapping[str, Any]]) -> str | list[dict[str, Any]]:
+    parts = [_content_part(block) for block in blocks]
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return parts
@@ -39,15 +56,20 @@ def _content_part(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_chat(message: Message) -> list[dict[str, Any]]:
-    """Return a message in the OpenAI chat form; [] if it has neither text, nor calls, nor results."""
+    """Return a message in the OpenAI chat form: results of tools each as a message, and the words of who speaks.
+
+    If the answer cites something, or the model's server did more than answer, the message has the origin of that.
+    """
     blocks: list[Mapping[str, Any]] = [cast(Mapping[str, Any], block) for block in message["content"]]
     if message["role"] == "user":
         results = [block["toolResult"] for block in blocks if "toolResult" in block]
-        return [
+        chats: list[dict[str, Any]] = [
             {"role": "tool", "tool_call_id": result["toolUseId"], "content": _result_text(result)}
             for result in results
         ]
-    text = "".join(block["text"] for block in blocks if "text" in block)
+        own = [block for block in blocks if "toolResult" not in block]
+        return [*chats, {"role": "user", "content": _user_content(own)}] if own else chats
+    text = "".join(text for block in blocks for text in _texts(block))
     calls = [
         {
             "id": block["toolUse"]["toolUseId"],
@@ -63,7 +85,26 @@ def as_chat(message: Message) -> list[dict[str, Any]]:
     chat: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:
         chat["tool_calls"] = calls
-    return [chat] if text or calls else []
+    if any("citationsContent" in block for block in blocks):
+        chat["origin"] = "web"
+    elif not all(OWN_BLOCKS.issuperset(block) for block in blocks):
+        chat["origin"] = "tool"
+    return [chat] if text or calls or "origin" in chat else []
+
+
+def serves_tools(config: Any) -> bool:
+    """Return True if the settings of a model name tools that its server runs, such as a search of the web."""
+    if not isinstance(config, Mapping):
+        return False
+    return any(
+        serves_tools(value) or (str(name).endswith("tools") and isinstance(value, Sequence) and bool(value))
+        for name, value in config.items()
+    )
+
+
+def _texts(block: Mapping[str, Any]) -> list[str]:
+    cited = block.get("citationsContent", {}).get("content") or ()
+    return [part["text"] for part in (block, *cited) if isinstance(part.get("text"), str)]
 
 
 def _result_text(result: Mapping[str, Any]) -> str:
@@ -86,10 +127,20 @@ def with_recall(message: Message, recall: TurnRecall) -> Message:
     return {**message, "content": blocks}
 
 
-def without_recall(message: Message) -> Message:
-    """Return a message without recall that the model repeats in its texts."""
-    return {**message, "content": [_clean(block) for block in message["content"]]}
+def without_recall(message: Message, recall: TurnRecall) -> Message:
+    """Return a message without recall that the model repeats. It may begin in one text and end in another."""
+    scrubber = recall.scrubber()
+    content: list[Any] = [_scrubbed(block, scrubber) for block in message["content"]]
+    if rest := scrubber.flush():
+        content.append({"text": rest})
+    return {**message, "content": [block for block in content if block.get("text") != ""]}
 
 
-def _clean(block: ContentBlock) -> ContentBlock:
-    return {**block, "text": sanitize_context(block["text"])} if "text" in block else block
+def _scrubbed(block: Mapping[str, Any], scrubber: StreamingContextScrubber) -> Mapping[str, Any]:
+    if isinstance(block.get("text"), str):
+        return {**block, "text": scrubber.feed(block["text"])}
+    if "citationsContent" in block:
+        cited = block["citationsContent"]
+        parts = [_scrubbed(part, scrubber) for part in cited.get("content") or ()]
+        return {**block, "citationsContent": {**cited, "content": parts}}
+    return block

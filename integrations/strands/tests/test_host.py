@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-import re
-from collections.abc import AsyncIterator, Sequence
+import struct
+import threading
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hermes_strands import HermesPlugin
 from pydantic import BaseModel
 from strands import Agent
-from strands.hooks import BeforeToolCallEvent
+from strands.agent.conversation_manager import SummarizingConversationManager
+from strands.hooks import AfterModelCallEvent, BeforeToolCallEvent
 from strands.models import Model
+from strands.multiagent import GraphBuilder
 from strands.session.file_session_manager import FileSessionManager
 from strands.types.content import Message
+from strands.types.exceptions import ContextWindowOverflowException
 
 from hermes_core import Memory, open_memory
 from hermes_memory_testing.hosting import (
     FENCE,
     Break,
     Call,
+    Hang,
     HostContract,
     HostedAgent,
     Ledger,
     RecordedRequest,
     Say,
     Step,
+    example_of,
 )
+
+REFUSAL = Say("I can't say that.")
+ERRORS: dict[str, type[Exception]] = {"the request is too long": ContextWindowOverflowException}
+
+
+@dataclass(frozen=True)
+class Cited:
+    """A text of the model with a citation."""
+
+    text: str
 
 
 class Scripted(Model):
@@ -40,12 +60,13 @@ class Scripted(Model):
     ) -> None:
         self._steps, self._requests, self._pieces = list(script), requests, pieces
         self.stop_reason = "end_turn"
+        self.settings: dict[str, Any] = {}
 
     def update_config(self, **model_config: Any) -> None:
         raise NotImplementedError
 
     def get_config(self) -> Any:
-        return {}
+        return self.settings
 
     def structured_output(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
@@ -59,14 +80,27 @@ class Scripted(Model):
         yield {"messageStart": {"role": "assistant"}}
         reason = self.stop_reason
         for step in steps:
+            if isinstance(step, Hang):
+                await step.answer()
+            if isinstance(step, Cited):
+                yield {"contentBlockDelta": {"delta": {"citation": {"title": "Office"}}}}
+                yield {"contentBlockDelta": {"delta": {"text": step.text}}}
+                yield {"contentBlockStop": {}}
+                continue
             if isinstance(step, Break):
-                raise RuntimeError(step.message)
+                raise ERRORS.get(step.message, RuntimeError)(step.message)
+            if step == REFUSAL:
+                yield {"redactContent": {"redactUserContentMessage": "[refused]"}}
+                reason = "guardrail_intervened"
             if isinstance(step, Call):
                 use = {"toolUseId": "call-1", "name": step.name}
                 yield {"contentBlockStart": {"start": {"toolUse": use}}}
                 yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(step.arguments)}}}}
                 reason = "tool_use"
-            else:
+            for text in step.text if isinstance(step, Say) and isinstance(step.text, list) else ():
+                yield {"contentBlockDelta": {"delta": {"text": text}}}
+                yield {"contentBlockStop": {}}
+            if isinstance(step, Say) and isinstance(step.text, str):
                 yield {"contentBlockDelta": {"delta": {"text": step.text}}}
         yield {"contentBlockStop": {}}
         yield {"messageStop": {"stopReason": reason}}
@@ -79,17 +113,40 @@ def pair_of(message: Message) -> tuple[str, str]:
     return message["role"], "\n".join(block["text"] for block in message["content"] if "text" in block)
 
 
-def ask_approval(event: BeforeToolCallEvent) -> None:
-    """Let a person approve each call."""
-    if event.interrupt("approve") != "yes":
-        event.cancel_tool = "not approved"
+def ask_approval(name: str) -> Callable[[BeforeToolCallEvent], None]:
+    """Return a hook that lets a person approve each call of a tool."""
+
+    def ask(event: BeforeToolCallEvent) -> None:
+        if event.tool_use["name"] == name and event.interrupt("approve") != "yes":
+            event.cancel_tool = "not approved"
+
+    return ask
+
+
+def ask_again(event: AfterModelCallEvent) -> None:
+    """Repeat a failed request."""
+    event.retry = event.exception is not None
+
+
+def message_of(role: str, text: str) -> Any:
+    return {"role": role, "content": [{"text": text}]}
+
+
+class Home(BaseModel):
+    city: str
 
 
 class StrandsAgent(HostedAgent):
+    absent: ClassVar[Mapping[str, str]] = {
+        "run_two_agents": "each agent of a graph or swarm has a conversation of its own",
+        "regenerate": "messages have no ids, and an agent's list of them is changed in place",
+    }
+
     def __init__(self, memory: Memory) -> None:
         super().__init__()
         self.failed_tools = []
         self._memory = memory
+        self._settings: dict[str, Any] = {}
 
     def run(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> str:
         return self._run(text, session, user, script)
@@ -106,23 +163,115 @@ class StrandsAgent(HostedAgent):
 
         return asyncio.run(read())
 
-    def pause(self, text: str, *, session: str, user: str, call: Call) -> Any:
-        agent = self._agent(Scripted([call], self.requests), session, user)
-        agent.add_hook(ask_approval, BeforeToolCallEvent)
+    def pause(self, text: str, *, session: str, user: str, call: Call, before: Sequence[Step] = ()) -> Any:
+        agent = self._agent(Scripted([*before, call], self.requests), session, user)
+        agent.add_hook(ask_approval(call.name), BeforeToolCallEvent)
         result = agent(text)
         assert result.stop_reason == "interrupt"
-        return [interrupt.id for interrupt in result.interrupts]
+        return {"tool": call.name, "ids": [interrupt.id for interrupt in result.interrupts]}
 
     def resume(
         self, paused: Any, *, session: str, user: str, script: Sequence[Step], answer: str = "yes"
     ) -> str:
-        responses = [{"interruptResponse": {"interruptId": id_, "response": answer}} for id_ in paused]
+        responses = [{"interruptResponse": {"interruptId": id_, "response": answer}} for id_ in paused["ids"]]
         agent = self._agent(Scripted(script, self.requests), session, user)
-        agent.add_hook(ask_approval, BeforeToolCallEvent)
+        agent.add_hook(ask_approval(paused["tool"]), BeforeToolCallEvent)
         return str(agent(responses)).strip()
 
-    def _run(self, prompt: Any, session: str, user: str, script: Sequence[Step]) -> str:
-        agent = self._agent(Scripted(script, self.requests), session, user)
+    def run_cancelled(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> None:
+        hang = Hang()
+        agent = self._agent(Scripted([*script, hang], self.requests), session, user)
+        hang.cancel(agent.invoke_async(text))
+
+    def run_searched(
+        self, text: str, *, session: str, user: str, script: Sequence[Step], cites: bool = False
+    ) -> str:
+        steps: list[Any] = list(script)
+        if cites:
+            steps[-1] = Cited(steps[-1].text)
+        else:
+            self._settings = {"anthropic_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+        return self._run(text, session, user, steps)
+
+    def run_with_history(
+        self, history: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        messages = [message_of("user", history), message_of("assistant", "I see.")]
+        agent = Agent(
+            Scripted(script, self.requests),
+            messages=messages,
+            plugins=[HermesPlugin(self._memory, session_id=session, user_id=user)],
+            callback_handler=None,
+        )
+        return str(agent(text)).strip()
+
+    def run_with_colleague(
+        self, message: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        hermes = HermesPlugin(self._memory, session_id=session, user_id=user)
+        graph = GraphBuilder()
+        graph.add_node(Agent(Scripted([Say(message)], []), callback_handler=None), "researcher")
+        second = Agent(Scripted(script, self.requests), plugins=[hermes], callback_handler=None)
+        graph.add_node(second, "second")
+        graph.add_edge("researcher", "second")
+        graph.set_entry_point("researcher").set_max_node_executions(2)
+        return str(graph.build()(text).results["second"].result).strip()
+
+    def run_late_result(
+        self, result: str, text: str, *, session: str, user: str, script: Sequence[Step]
+    ) -> str:
+        self.run("Order tea.", session=session, user=user, script=[Say("It is on its way.")])
+        late = {"toolResult": {"toolUseId": "order", "status": "success", "content": [{"text": result}]}}
+        return self._run([late, {"text": text}], session, user, script)
+
+    def run_structured(self, text: str, *, session: str, user: str, city: str) -> Any:
+        agent = self._agent(Scripted([Call("Home", {"city": city})], self.requests), session, user)
+        return agent(text, structured_output_model=Home).structured_output
+
+    def run_blocks(self, text: str, *, session: str, user: str, blocks: Sequence[str]) -> str:
+        return self._run(text, session, user, [Say(list(blocks))])  # type: ignore[arg-type]
+
+    def run_retried(self, text: str, *, session: str, user: str, answer: str) -> str:
+        return self._run(text, session, user, [Break(), Say(answer)], hooks=[ask_again])
+
+    def run_blocked(self, text: str, *, session: str, user: str) -> None:
+        self._run(text, session, user, [REFUSAL])
+
+    def run_nested(
+        self,
+        text: str,
+        *,
+        session: str,
+        user: str,
+        question: str,
+        answer: str,
+        inner: Sequence[Step] = (Say("Oslo."),),
+    ) -> str:
+        hermes = HermesPlugin(self._memory, user_id=user)
+        model = Scripted(inner, self.requests)
+        other = Agent(model, plugins=[hermes], callback_handler=None, name="ask", description="An agent.")
+        return self._run(
+            text, session, user, [Call("ask", {"input": question}), Say(answer)], tools=[other.as_tool()]
+        )
+
+    def run_summarised(
+        self, text: str, *, session: str, user: str, summary: str, script: Sequence[Step]
+    ) -> str:
+        steps = [Break("the request is too long"), *script]
+        return self._run(text, session, user, steps, summary=summary)
+
+    def _run(
+        self,
+        prompt: Any,
+        session: str,
+        user: str,
+        script: Sequence[Step],
+        hooks: Sequence[Any] = (),
+        **options: Any,
+    ) -> str:
+        agent = self._agent(Scripted(script, self.requests), session, user, **options)
+        for hook in hooks:
+            agent.add_hook(hook, AfterModelCallEvent)
         result = agent(prompt)
         results = [
             block["toolResult"] for m in agent.messages for block in m["content"] if "toolResult" in block
@@ -130,13 +279,25 @@ class StrandsAgent(HostedAgent):
         self.failed_tools = [str(each["content"]) for each in results if each["status"] == "error"]
         return str(result).strip()
 
-    def _agent(self, model: Model, session: str, user: str) -> Agent:
+    def _agent(self, model: Scripted, session: str, user: str, summary: str = "", **options: Any) -> Agent:
+        model.settings = self._settings
         # A session manager outlives the process.
         sessions = FileSessionManager(
             f"{session}-{user}", storage_dir=str(self._memory.home.path / "strands")
         )
-        hermes = HermesPlugin(self._memory, session_id=session, user_id=user)
-        return Agent(model, plugins=[hermes], session_manager=sessions, callback_handler=None)
+        summaries = SummarizingConversationManager(
+            summary_ratio=0.8,
+            preserve_recent_messages=1,
+            summarization_agent=Agent(Scripted([Say(summary)], []), callback_handler=None),
+        )
+        return Agent(
+            model,
+            plugins=[HermesPlugin(self._memory, session_id=session, user_id=user)],
+            session_manager=sessions,
+            conversation_manager=summaries,
+            callback_handler=None,
+            **options,
+        )
 
 
 class TestStrands(HostContract):
@@ -162,7 +323,7 @@ def test_recall_is_in_no_message_of_the_framework(tmp_path: Path) -> None:
     script = [
         Say("Noted."),
         Call("session_search", {"query": "pot"}),
-        Say(f"Blue {FENCE}x</memory-context>."),
+        Say(f"Blue {FENCE}They said: The pot is blue.</memory-context>."),
     ]
     with open_memory(tmp_path, provider=Ledger()) as memory:
         memory.conversation("c0", platform="strands", user_id="ann").turn("The pot is blue.").finish("Noted.")
@@ -291,13 +452,15 @@ def test_agents_without_a_session_id_have_conversations_of_their_own(tmp_path: P
             agent("Hello")
             agent("Hello again")
         sizes = [
-            len(memory.sessions.get_messages(entry.session.id)) for entry in memory.sessions.list_sessions()
+            len(memory.sessions.get_messages(entry.session.id))
+            for entry in memory.sessions.list_sessions(everybody=True)
         ]
     assert sizes == [4, 4]
 
 
 def test_the_raw_stream_is_scrubbed_too(tmp_path: Path) -> None:
-    pieces = [Say(piece) for piece in ["Hi <memo", "ry-context>secret</memory", "-context> there.", " a <"]]
+    told = "They said: The pot is blue."
+    pieces = [Say(piece) for piece in ["Hi <memo", f"ry-context>{told}</memory", "-context> there.", " a <"]]
 
     async def talk(memory: Memory) -> tuple[str, str]:
         hermes = HermesPlugin(memory, session_id="c1", user_id="ann")
@@ -305,19 +468,79 @@ def test_the_raw_stream_is_scrubbed_too(tmp_path: Path) -> None:
         events = [event async for event in agent.stream_async("Hello")]
         return repr(events), "".join(event["data"] for event in events if "data" in event)
 
-    with open_memory(tmp_path) as memory:
+    with open_memory(tmp_path, provider=Ledger()) as memory:
+        memory.conversation("c0", platform="strands", user_id="ann").turn("The pot is blue.").finish("Noted.")
+        memory.flush()
         events, text = asyncio.run(talk(memory))
         assert history_of(memory) == ["Hello", "Hi  there. a <"]
-    assert "secret" not in events
+    assert told not in events
     assert text == "Hi  there. a <"
 
 
+class Bedrock(BaseHTTPRequestHandler):
+    """The ConverseStream API of Bedrock, with an answer from a script."""
+
+    steps: ClassVar[list[Step]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        step = self.steps.pop(0)
+        reason = "tool_use" if isinstance(step, Call) else "end_turn"
+        events: list[tuple[str, Any]] = [("messageStart", {"role": "assistant"})]
+        if isinstance(step, Call):
+            use = {"toolUse": {"toolUseId": "call-1", "name": step.name}}
+            events.append(("contentBlockStart", {"contentBlockIndex": 0, "start": use}))
+            delta: Any = {"toolUse": {"input": json.dumps(step.arguments)}}
+        else:
+            assert isinstance(step, Say)
+            delta = {"text": step.text}
+        events.append(("contentBlockDelta", {"contentBlockIndex": 0, "delta": delta}))
+        events += [("contentBlockStop", {"contentBlockIndex": 0}), ("messageStop", {"stopReason": reason})]
+        body = b"".join(event_of(name, payload) for name, payload in events)
+        self.send_response(200)
+        self.send_header("content-type", "application/vnd.amazon.eventstream")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Print nothing."""
+
+
+def event_of(name: str, payload: Any) -> bytes:
+    """Return an event in the binary form of AWS: lengths, headers, JSON, and a checksum after each."""
+    fields = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
+    headers = b"".join(
+        struct.pack("!B", len(key)) + key.encode() + struct.pack("!BH", 7, len(value)) + value.encode()
+        for key, value in fields.items()
+    )
+    body = json.dumps(payload).encode()
+    lengths = struct.pack("!II", len(headers) + len(body) + 16, len(headers))
+    message = lengths + struct.pack("!I", zlib.crc32(lengths)) + headers + body
+    return message + struct.pack("!I", zlib.crc32(message))
+
+
+# The example leaves the model's client to the end of the program.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = Path(__file__).parents[1] / "README.md"
-    (example,) = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
-    model = '"us.anthropic.claude-sonnet-5"'
-    assert model in example
+    note = {"action": "add", "target": "memory", "content": "Billing is on Fly."}
+    Bedrock.steps = [Call("memory", note), Say("On Fly.")]
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Bedrock)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
     monkeypatch.setenv("HERMES_HOME", str(tmp_path))
-    exec(example.replace(model, "model"), {"model": Scripted([Say("On Fly.")], [])})
+    monkeypatch.setenv("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", f"http://127.0.0.1:{server.server_address[1]}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "scripted")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    try:
+        exec(example_of(Path(__file__).parents[1] / "README.md"), {})
+        gc.collect()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
     with open_memory(tmp_path) as memory:
-        assert [message.content for message in memory.sessions.get_messages("chat-7")][1] == "On Fly."
+        assert history_of(memory, "chat-7")[-1] == "On Fly."
+        prompt = memory.conversation(platform="strands", user_id="ann").system_prompt
+        assert "Billing is on Fly." in prompt
