@@ -124,6 +124,8 @@ def update_folder(ctx: click.Context, name: str | None) -> None:
         except HermesError as exc:
             failures.append(f"{one}: {exc}")
     _report(home, updated)
+    if not (updated or failures or wants_json()):
+        click.echo("No plugin folder can be updated.")
     if failures:
         raise Failure("; ".join(failures))
 

@@ -355,7 +355,7 @@ def _texts(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
 
 def _words(text: str) -> str:
     """Return the person's words in their message, without a skill that Hermes Agent put into it."""
-    from hermes_core.importers import words_beside_skill
+    from hermes_core.safety.skill_messages import words_beside_skill
 
     words = words_beside_skill(text) if isinstance(text, str) else ""
     return text if words is None else words

@@ -14,7 +14,7 @@ from hermes_core import HermesHome
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import print_done
 from hermes_core.cli.shell import complete_provider
-from hermes_core.home import expanded
+from hermes_core.home import expanded, folder_fault
 from hermes_core.kit import write_atomic
 from hermes_core.loader.discover import BUNDLED, EXPORTED, ProviderCandidate, discover, select
 from hermes_core.loader.entry_points import normalise
@@ -74,7 +74,7 @@ def export(ctx: click.Context, name: str, home: str | None, called: str) -> None
     """
     place = _place(home_of(ctx), name)
     title = called or host_name(place.name)
-    if not _NAME.fullmatch(title):
+    if not _NAME.fullmatch(title) or folder_fault(title):
         raise Failure(f"{title!r} can't be a provider's name; use letters, digits, '-' and '_'")
     if title in BUNDLED:
         raise Failure(f"Hermes Agent has a provider {title!r} of its own, which it would use; choose another")

@@ -438,7 +438,7 @@ def _tool_result(data: Any = None, **fields: Any) -> str:
 
 def _instruction_of_skill(content: Any) -> str | None:
     """Return the person's own words in a message that a skill was put into, None if there are none."""
-    from hermes_core.importers import words_beside_skill
+    from hermes_core.safety.skill_messages import words_beside_skill
 
     words = words_beside_skill(content) if isinstance(content, str) else None
     if words is None:

@@ -256,8 +256,8 @@ def _message_row(message: Any) -> dict[str, Any]:
         "tool_name": message.tool_name or None,
         "tool_call_id": message.tool_call_id or None,
         "tool_calls": list(message.tool_calls) or None,
-        "active": 0 if message.compacted else 1,
-        "compacted": int(message.compacted),
+        "active": 1,
+        "compacted": 0,
     }
 
 

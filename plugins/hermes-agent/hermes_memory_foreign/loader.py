@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,8 @@ from hermes_memory_foreign.inspection import (
 )
 
 if TYPE_CHECKING:
+    import click
+
     from hermes_memory_foreign.registration import Registrations
 
 logger = logging.getLogger(__name__)
@@ -141,6 +143,28 @@ class HermesAgentLoader:
                 "ask its author whether it can do without, or use it in Hermes Agent",
             )
         return None
+
+    def commands(self, factory: Callable[[], object], name: str) -> click.Command:
+        """Return a command that forwards its arguments to the argparse parsers of a provider."""
+        import click
+
+        from hermes_core.cli import Failure
+        from hermes_core.kit.cli import without_json
+
+        @without_json("its words are the provider's")
+        def run(words: tuple[str, ...]) -> None:
+            run_command = getattr(factory(), "run_command", None)
+            if run_command is None:  # it subclasses our base class, and is registered for Hermes Agent alone
+                raise Failure(f"provider {name!r} has no commands; its tools and settings are all it offers")
+            click.get_current_context().exit(run_command(name, words))
+
+        return click.Command(
+            name,
+            callback=run,
+            params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)],
+            context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+            add_help_option=False,
+        )
 
     def register(self, ctx: Any, name: str, host_name: str) -> None:
         """Register a provider of ours as Hermes Agent's memory provider."""

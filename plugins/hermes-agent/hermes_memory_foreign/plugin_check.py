@@ -28,6 +28,7 @@ from hermes_core.errors import (
     ProviderUnconfigured,
 )
 from hermes_core.home import FOLDER_PREFIX
+from hermes_core.kit.process import kill_group
 from hermes_core.loader.discover import name_owner
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.load import load_folder
@@ -81,7 +82,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
         else:
-            process.kill()
+            kill_group(process)
     process.wait()
 
 

@@ -22,10 +22,11 @@ from typing import Any
 from hermes_core import HermesHome
 from hermes_core.config import load_config
 from hermes_core.errors import SetupFailed
-from hermes_core.home import FOLDER_PREFIX
+from hermes_core.home import FOLDER_PREFIX, folder_fault
 from hermes_core.kit import write_atomic
 from hermes_core.loader.discover import BUNDLED, FOLDERS, discover, name_owner, read_manifest, select
-from hermes_core.storage.files import ensure_folder, locked
+from hermes_core.shell_words import shell_line
+from hermes_core.storage.files import delete_path, ensure_folder, locked
 from hermes_memory_foreign.plugin_check import FirstLoad, check_plugin
 from hermes_memory_foreign.plugin_source import (
     Catalog,
@@ -90,6 +91,8 @@ def install_plugin(
     Raises:
         SetupFailed: It can't be fetched, or does not load. Nothing was changed.
     """
+    if name:  # before anything is fetched
+        _target(home, name)
     with _stage(home) as stage:
         fetched, revision = fetch(source, stage)
         manifest = read_manifest(fetched)
@@ -131,7 +134,9 @@ def update_plugin(home: HermesHome, name: str) -> InstalledPlugin:
             f"{str(target)!r} is a link to {str(target.resolve())!r}", "update the plugin there"
         )
     if (target / ".git").exists():
-        raise SetupFailed(f"{str(target)!r} is a clone of a repository", f"run: git -C {target} pull")
+        raise SetupFailed(
+            f"{str(target)!r} is a clone of a repository", f"run: {shell_line(('git', '-C', target, 'pull'))}"
+        )
     if not record.get("source"):
         raise SetupFailed(
             f"where {name!r} came from is not recorded", "run: hermes-memory plugins install SOURCE --force"
@@ -227,7 +232,7 @@ def recover(home: HermesHome) -> None:
             if not os.path.lexists(home.plugins / old.name):
                 old.replace(home.plugins / old.name)
         _complete_record(home, stage)
-        shutil.rmtree(stage, ignore_errors=True)
+        _delete(stage)
 
 
 def _complete_record(home: HermesHome, stage: Path) -> None:
@@ -301,13 +306,10 @@ def _unchanged(target: Path, revision: str) -> InstalledPlugin:
 
 def _target(home: HermesHome, name: str) -> Path:
     """Return the place of a plugin. Raises `SetupFailed` for a name that no plugin can have."""
-    target = home.plugins / name
-    taken = (
-        name_owner(name) not in ("", *BUNDLED.values()) or target.relative_to(home.path).as_posix() in FOLDERS
-    )
-    if taken or _PLUGIN_NAME.fullmatch(name) is None or name.endswith("."):
+    taken = name_owner(name) not in ("", *BUNDLED.values()) or f"{home.plugins.name}/{name}" in FOLDERS
+    if taken or _PLUGIN_NAME.fullmatch(name) is None or folder_fault(name):
         raise SetupFailed(f"{name!r} can't be the name of a plugin", "choose another one with --name")
-    return target
+    return home.plugins / name
 
 
 def _keep_own_files(old: Path, new: Path) -> None:
@@ -340,7 +342,5 @@ def _record(home: HermesHome, name: str, entry: dict[str, Any] | None) -> None:
 
 
 def _delete(path: Path) -> None:
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        delete_path(path)

@@ -225,6 +225,7 @@ def _clone(source: PluginSource, clone: Path, target: Path) -> None:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
+                errors="replace",
                 timeout=DOWNLOAD_TIMEOUT_S,
                 check=False,
             )

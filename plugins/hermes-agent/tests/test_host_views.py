@@ -205,7 +205,9 @@ def test_what_has_no_effect_is_said_once(hermes_home: HermesHome, site: Site) ->
         assert memory.flush()
         said = [text for text in memory.problems() if "append_message" in text]
         found = [
-            one for one in examine_provider(memory, memory.providers()) if "append_message" in one.detail
+            one
+            for one in examine_provider(memory, memory.internals.selection.entries())
+            if "append_message" in one.detail
         ]
     assert len(said) == 1
     assert "has no effect here" in said[0]

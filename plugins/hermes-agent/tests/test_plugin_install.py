@@ -222,7 +222,7 @@ def test_a_folder_of_a_repository_and_a_commit_can_be_named(
     assert installed(hermes_home) == ["hermes"]
     assert record(hermes_home, "hermes")["pinned"] is True
     assert "is pinned" in hermes("plugins", "update", "hermes", code=1).stderr
-    assert hermes("plugins", "update").stdout == ""
+    assert hermes("plugins", "update").stdout == "No plugin folder can be updated.\n"
 
 
 def test_a_plugin_below_the_top_of_its_repository_is_looked_for(
@@ -267,6 +267,7 @@ def test_any_git_server_is_asked_with_git(
     ).stdout.strip()
     hermes("plugins", "install", source.as_uri())
     assert record(hermes_home, "duck")["revision"] == commit
+    assert installed(hermes_home) == ["duck"]  # objects of git are read-only
     assert "can't fetch" in hermes("plugins", "install", (tmp_path / "none").as_uri(), code=1).stderr
 
 
@@ -609,7 +610,16 @@ def test_a_plugin_of_a_bundled_name_says_how_to_choose_it(
     hermes("memory", "use", "folder:supermemory")
 
 
-@pytest.mark.parametrize("name", ["../x", "memory", "builtin", ".hidden", "a/b", "x" * 65, ""])
+@pytest.mark.parametrize("name", ["/etc", "../x", "memory", "builtin", "con", "nul.d", "work.", "a:b", "x\n"])
+def test_a_name_that_no_folder_can_have_is_refused_before_anything_is_fetched(
+    hermes: Hermes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("hermes_memory_foreign.plugin_folders.fetch", None)
+    refused = hermes("plugins", "install", "somebody/plugin", "--name", name, code=1)
+    assert "can't be the name of a plugin; choose another one with --name" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["/etc", "../x", "memory", "builtin", ".hidden", "a/b", "x" * 65, ""])
 def test_a_name_that_no_folder_can_have_is_refused(
     hermes: Hermes, hermes_home: HermesHome, tmp_path: Path, name: str
 ) -> None:

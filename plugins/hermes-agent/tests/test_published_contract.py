@@ -239,13 +239,15 @@ def test_skills_commands_and_tool_hooks_of_a_package_work(site: Site) -> None:
         with open_memory(site.home, provider="duck") as memory, closing(OpenAIModel(settings)) as model:
             agent = Agent(memory, model, tools=[digging()])
             agent.run_turn("Dig.")
-            extras = memory.extras
+            extras = memory.internals.selection.extras
             store = shared_services(memory).skills_of(agent.session)
             found = {skill.name for skill in store.skills()} if store else set()
             said = extras.chat_commands["pond"].run("frogs"), extras.chat_commands["pond"].run("")
             with pytest.raises(ProviderError, match="/pond raised ValueError: no bottom"):
                 extras.chat_commands["pond"].run("deep")
-            notes = next(entry.notes for entry in memory.providers() if entry.name == "duck")
+            notes = next(
+                entry.notes for entry in memory.internals.selection.entries() if entry.name == "duck"
+            )
     first, second = (
         message["content"] for message in server.requests[1]["messages"] if message["role"] == "tool"
     )
@@ -279,8 +281,8 @@ def test_the_other_plugin_of_a_providers_package_is_used(site: Site) -> None:
         session = memory.start_session()
         memory.manager.initialize_all(session, wait=10.0)
         assert memory.call_tool(session, "swim", {}) == "swam"
-        assert list(memory.extras.chat_commands) == ["pond"]
-        notes = next(entry.notes for entry in memory.providers() if entry.name == "duck")
+        assert list(memory.internals.selection.extras.chat_commands) == ["pond"]
+        notes = next(entry.notes for entry in memory.internals.selection.entries() if entry.name == "duck")
     assert any("duck_pond.broken" in note and "frozen" in note for note in notes)
 
 

@@ -141,7 +141,7 @@ def cleanup(ctx: click.Context, source: Path | None, dry_run: bool) -> None:
     """Rename OpenClaw's folders to NAME.pre-migration, so that nothing reads or writes them by mistake."""
     moves = plan_cleanup(Path.home(), source, datetime.now(UTC).astimezone().date())
     if not moves:
-        print_done("nothing to clean up: there is no folder of OpenClaw's", renamed={})
+        print_done("Nothing to clean up: there is no folder of OpenClaw's.", renamed={})
         return
     renamed = {str(move.source): move.target.name for move in moves}
     if dry_run or not wants_json():

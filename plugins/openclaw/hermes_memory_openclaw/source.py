@@ -447,7 +447,8 @@ def clean_up(moves: list[FolderRename]) -> None:
             move.source.rename(move.target)
         except OSError as exc:
             raise StorageError(
-                f"can't rename {str(move.source)!r}: {exc.strerror or exc}", "stop OpenClaw first"
+                f"can't rename {str(move.source)!r}: {exc.strerror or exc}",
+                "stop OpenClaw, and run this in another folder",
             ) from exc
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import logging
 import os
 import shutil
@@ -23,10 +26,9 @@ from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import TARGETS
 from hermes_core.errors import HermesError, ImportFailed, StorageError
-from hermes_core.importers.stream import json_digest
 from hermes_core.kit import Database, redact, storable, write_atomic
 from hermes_core.safety.origin import Reading
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked
+from hermes_core.storage.files import PRIVATE_FILE, delete_path, ensure_folder, locked
 from hermes_memory_openclaw.migration import (
     AddEntries,
     ArchiveFile,
@@ -86,7 +88,7 @@ def read_home(memory: Memory, options: MigrationOptions) -> TargetHome:
 
 def _check_skill(memory: Memory, name: str, text: str) -> None:
     """Raise `HermesError` if the text can't be a skill, or no extension has skills."""
-    store = memory.parts.stores.get("skills")
+    store = memory.internals.parts.stores.get("skills")
     if store is None:
         raise ImportFailed("no active extension has skills: see hermes-memory extensions", "install it")
     store.check_text(name, text)
@@ -100,7 +102,9 @@ def _store(memory: Memory, target: MemoryTarget) -> TargetStore:
         return TargetStore((), 0, conflict.message)
     entries, limit = memory.curated.entries(target), memory.curated.read().usage(target).limit
     if memory.manager.suppresses_local_writes(target):
-        return TargetStore(entries, limit, f"the memory provider {memory.selected!r} keeps this store")
+        return TargetStore(
+            entries, limit, f"the memory provider {memory.internals.selection.name!r} keeps this store"
+        )
     return TargetStore(entries, limit)
 
 
@@ -216,7 +220,7 @@ def _store_overflow(plan: MigrationPlan, memory: Memory, now: datetime) -> None:
         if not entries:
             continue
         at = _day_of(item.source, now)
-        session_id = f"{SOURCE}-{json_digest(item.source)}"
+        session_id = f"{SOURCE}-{_digest(item.source)}"
         memory.sessions.create_session(
             session_id, SOURCE, user=user, title=f"OpenClaw: {item.source}", started_at=at.timestamp()
         )
@@ -224,7 +228,7 @@ def _store_overflow(plan: MigrationPlan, memory: Memory, now: datetime) -> None:
             {"role": "user", "content": entry, "speaker": f"OpenClaw, {item.source}", "origin": "import"}
             for entry in entries
         ]
-        turn_id = f"{session_id}-{json_digest(entries)}"
+        turn_id = f"{session_id}-{_digest(entries)}"
         memory.sessions.append_turn(session_id, messages, turn_id, at=at.timestamp())
         memory.sessions.end_session(session_id, "import")
 
@@ -315,17 +319,17 @@ class _Migration:
         """Write a folder beside its place and rename it, so that it appears whole."""
         self._back_up(path)
         partial = path.with_name(f".{path.name}{PARTIAL}")
-        shutil.rmtree(partial, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            delete_path(partial)
         try:
             for name, data, mode in files:
                 write_atomic(partial / name, data, mode)
-            if path.is_symlink():
-                path.unlink()
-            elif path.exists():
-                shutil.rmtree(path)
+            if os.path.lexists(path):
+                delete_path(path)
             partial.rename(path)
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                delete_path(partial)
 
 
 # -------------------------------------------------------------------------------------------------------------- backup
@@ -382,3 +386,8 @@ def _copy(path: Path, scratch: Path) -> Path:
     finally:
         database.close()
     return copy
+
+
+def _digest(value: object) -> str:
+    """Return sixteen hex digits that identify a JSON value, the same on every machine."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]

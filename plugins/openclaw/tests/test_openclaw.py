@@ -553,7 +553,7 @@ def test_cleanup_moves_the_folders_aside_once(source: Path, person: Path, hermes
     assert "nothing was migrated" not in (done := claw("cleanup", "--yes")).output
     assert "2 renamed" in done.output
     assert snapshot(person / ".openclaw.pre-migration") == before
-    assert "nothing to clean up" in claw("cleanup", "--yes").output
+    assert "Nothing to clean up" in claw("cleanup", "--yes").output
 
 
 def test_cleanup_finds_a_free_name_and_refuses_a_strangers_folder(person: Path, source: Path) -> None:
@@ -568,6 +568,7 @@ def test_cleanup_finds_a_free_name_and_refuses_a_strangers_folder(person: Path, 
     assert (person / "photos").exists()
 
 
+@pytest.mark.posix_files("renames the folder in which it runs")
 def test_cleanup_takes_the_folder_that_a_person_stands_in(
     source: Path, person: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

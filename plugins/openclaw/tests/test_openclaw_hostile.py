@@ -115,7 +115,7 @@ def test_huge_and_binary_files_and_pipes_are_left_where_they_are_and_named(
     assert sum(len(data) for data, _ in snapshot(hermes_home.path).values()) < 5_000_000
 
 
-@posix
+@pytest.mark.posix_files("names that Windows refuses")
 def test_names_of_any_bytes_and_broken_settings_do_no_harm(source: Path, hermes_home: HermesHome) -> None:
     os.mkdir(os.fsencode(source) + b"/workspace/skills/\xff\n\x1b[31m")  # noqa: PTH102  bytes
     folder = os.fsencode(source) + b"/workspace/skills/\xff\n\x1b[31m/"
@@ -171,7 +171,7 @@ def test_a_process_that_dies_in_the_middle_leaves_what_a_second_run_completes(
     assert "nothing to migrate" in claw("migrate", "--yes").output
 
 
-@posix
+@pytest.mark.posix_files("names that Windows refuses")
 def test_files_whose_names_become_the_same_are_all_archived(source: Path, hermes_home: HermesHome) -> None:
     names = ("a:b.md", "a_b.md", "a\\b.md", os.fsdecode(b"caf\xe9.md"), os.fsdecode(b"caf\xe8.md"))
     write(source / "workspace", {name: f"text {number}\n" for number, name in enumerate(names)})
@@ -185,7 +185,7 @@ def test_files_whose_names_become_the_same_are_all_archived(source: Path, hermes
     assert "nothing to migrate" in claw("migrate", "--yes").output
 
 
-@posix
+@pytest.mark.posix_files("names that Windows refuses")
 def test_names_of_any_bytes_stay_apart_in_a_skill(source: Path, hermes_home: HermesHome) -> None:
     names = [b"tea/caf\xe9.md", b"tea/caf\xe8.md", b"\xe9/SKILL.md", b"\xe8/SKILL.md"]
     skills = {f"skills/{os.fsdecode(name)}": SKILL_MD + name.hex() for name in names}
