@@ -426,7 +426,7 @@ def run(agent: Agent) -> Callable[..., Result]:
 
 
 def test_commands_tell_status_search_and_log(agent: Agent, run: Callable[..., Result]) -> None:
-    assert "nothing found" in run("search", "tortoise").stderr
+    assert "Nothing was found." in run("search", "tortoise").stderr
     agent.say(TORTOISE, turn="t1")
     agent.brv.fail("curation", nothing=True)
     with pytest.raises(BackendRefused):

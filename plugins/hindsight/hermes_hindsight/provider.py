@@ -124,7 +124,7 @@ class HindsightProvider(ConfiguredProvider):
         """
         if importlib.util.find_spec("hindsight_client") is None:
             return Availability.no(
-                "hindsight-client is not installed", "pip install 'hindsight-client>=1.1,<2'"
+                "hindsight-client is not installed", 'pip install "hindsight-client>=1.1,<2"'
             )
         return availability(options)
 

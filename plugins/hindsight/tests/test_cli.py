@@ -67,7 +67,7 @@ def test_status_tells_server_bank_and_counts(invoke: Invoke, bank: Bank, server:
 def test_a_bank_that_is_not_there_yet_is_empty(invoke: Invoke) -> None:
     assert json.loads(invoke("status", "--json").stdout)["documents"] == 0
     result = invoke("recall", "tea", "--bank", "none")
-    assert (result.stdout, result.stderr, result.exit_code) == ("", "nothing found\n", 0)
+    assert (result.stdout, result.stderr, result.exit_code) == ("", "Nothing was found.\n", 0)
 
 
 def test_recall_shows_scores_and_drives_no_terminal(invoke: Invoke, bank: Bank) -> None:
@@ -93,7 +93,7 @@ def test_operations_are_listed_the_failed_ones_alone_and_tried_again(invoke: Inv
     ]
     assert "tried again" in invoke("operations", "--retry").stdout
     assert {one["status"] for one in bank.operations.values()} == {"completed"}
-    assert invoke("operations", "--failed").stderr == "nothing found\n"
+    assert invoke("operations", "--failed").stderr == "Nothing was found.\n"
 
 
 @pytest.mark.parametrize("command", ["start", "stop"])

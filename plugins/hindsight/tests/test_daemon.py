@@ -181,7 +181,7 @@ def test_a_slow_start_goes_on_while_we_say_so(embed: Embed, tmp_path: Path) -> N
     with pytest.raises(BackendUnavailable, match=r"still starting after 0\.1 s"):
         asyncio.run(daemon.ready(0.1))
     assert asyncio.run(daemon.ready(20)).startswith("http://127.0.0.1:")
-    assert embed.asked == ["status", "start", "status", "status"]
+    assert embed.asked.count("start") == 1
 
 
 HOST = """

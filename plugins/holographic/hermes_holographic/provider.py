@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import time
@@ -109,7 +110,7 @@ class HolographicProvider(ConfiguredProvider):
     def availability(self, options: Settings) -> Availability:  # noqa: ARG002  they need nothing
         """Return whether numpy is installed; it is looked for, not imported."""
         if importlib.util.find_spec("numpy") is None:
-            return Availability.no("numpy is not installed", "pip install 'numpy>=1.26'")
+            return Availability.no("numpy is not installed", 'pip install "numpy>=1.26"')
         return Availability()
 
     def open(self, home: Path, user: str = "") -> FactMemory:
@@ -228,8 +229,10 @@ class HolographicProvider(ConfiguredProvider):
         count = self._facts(session.owner).store.forget()
         self._open.pop(session.owner).store.db.close()
         for file in path.parent.glob(f"{path.name}*"):
-            file.unlink()
-        return Erasure((f"{path} with its {count} facts",))
+            # Windows keeps a file that another program has open. No fact is in it any more.
+            with contextlib.suppress(PermissionError):
+                file.unlink()
+        return Erasure((f"{count} facts in {path}" if path.exists() else f"{path} with its {count} facts",))
 
     def shutdown(self) -> None:
         """Close the files."""

@@ -105,4 +105,4 @@ def test_stats_say_where_and_how_many(run: Any, agent: Any) -> None:
 
 def test_nothing_found_is_said_beside_the_output(run: Any) -> None:
     result = run("probe", "Nobody")
-    assert (result.stdout, result.stderr, result.exit_code) == ("", "nothing found\n", 0)
+    assert (result.stdout, result.stderr, result.exit_code) == ("", "Nothing was found.\n", 0)

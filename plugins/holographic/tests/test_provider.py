@@ -71,7 +71,7 @@ def test_without_numpy_it_says_what_to_install() -> None:
         answer = HolographicProvider().is_available()
         print(answer.ok, answer.reason, answer.remedy, sep="; ")"""
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "False; numpy is not installed; pip install 'numpy>=1.26'"
+    assert done.stdout.strip() == 'False; numpy is not installed; pip install "numpy>=1.26"'
 
 
 def test_the_tool_offers_nine_actions() -> None:

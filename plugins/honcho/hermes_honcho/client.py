@@ -51,6 +51,7 @@ MAX_SEARCHED_SESSIONS = 1000
 ERASE_WAIT_S, STILL_DELETED_S = 20.0, 5.0
 """Seconds to wait until Honcho has deleted sessions in the background, and until the next try after that."""
 
+_TIME = re.compile(r" \[of (\d{4}-\d\d-\d\dT[\d:.]+Z)\]$")
 _SPECIAL_TOKEN = re.compile(r"<\|(?=\w+\|>)")
 CONTINUED = "[continued] "
 REWOUND = "rewound"
@@ -573,6 +574,21 @@ def _text(text: str) -> str:
 def _clean(text: str) -> str:
     """Return the text cut to the length of one conclusion."""
     return _text(text)[:MAX_CONCLUSION_CHARS].rstrip()
+
+
+def with_time(text: str, said: str) -> str:
+    """Return the text of a conclusion with an ISO time at its end, since Honcho dates it with the moment of its arrival."""
+    return f"{text} [of {said}]" if said else text
+
+
+def split_time(text: str) -> tuple[str, str]:
+    """Return the text of a conclusion without the time that `with_time` added, and that time.
+
+    >>> split_time("Likes tea. [of 2026-03-01T09:00:00.000Z]")
+    ('Likes tea.', '2026-03-01T09:00:00.000Z')
+    """
+    found = _TIME.search(text)
+    return (text[: found.start()], found[1]) if found else (text, "")
 
 
 def _close_after_fault(response: httpx.Response) -> None:

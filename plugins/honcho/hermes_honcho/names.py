@@ -60,7 +60,9 @@ def who(options: Settings, session: Session) -> Who:
     if alias:
         return Who(clean(str(alias)), ai, clean(str(alias)) == you)
     prefix = options.runtimePeerPrefix
-    name = clean(f"{session.platform}-{person}" if prefix is None else f"{prefix}{person}")
+    # The user b-c of the platform a is not the user c of the platform a-b.
+    joined = ":" if "-" in session.platform else "-"
+    name = clean(f"{session.platform}{joined}{person}" if prefix is None else f"{prefix}{person}")
     # An id may look like a name that stands for someone else, or like a chat.
     taken = {you, ai, *(clean(str(other)) for other in aliases.values())}
     posing = name in taken or session.user_id.startswith("chat:")

@@ -29,14 +29,24 @@ from hermes_core.kit import (
     Settings,
     ToolInputInvalid,
     clip,
+    epoch_time,
     is_trivial,
     page_of,
     redact,
     tool,
+    utc_time,
 )
 from hermes_honcho import names
 from hermes_honcho.checks import self_test
-from hermes_honcho.client import MAX_CONCLUSION_CHARS, Client, Line, sdk_fault, sdk_version
+from hermes_honcho.client import (
+    MAX_CONCLUSION_CHARS,
+    Client,
+    Line,
+    sdk_fault,
+    sdk_version,
+    split_time,
+    with_time,
+)
 from hermes_honcho.ledger import Ledger
 from hermes_honcho.pending import PendingWrites, store_each
 from hermes_honcho.recall import Layers, Place
@@ -96,7 +106,7 @@ class HonchoProvider(BackendProvider[Client]):
     def availability(self, options: Settings) -> Availability:
         """Return whether Honcho's SDK is there, and a key or a server of your own."""
         if fault := sdk_fault(sdk_version()):
-            return Availability.no(fault, "pip install 'honcho-ai>=2.7,<3'")
+            return Availability.no(fault, 'pip install "honcho-ai>=2.7,<3"')
         if not options.enabled:
             return Availability.no("it is switched off in honcho.json", "hermes-memory honcho enable")
         return options.availability
@@ -129,12 +139,17 @@ class HonchoProvider(BackendProvider[Client]):
         """Return the conclusions about the session's user, newest first. Messages stay: the host has them itself."""
         place = self.place(session)
         found = self.client.conclusions(place.observer, place.user, limit=MAX_EXPORTED)
-        return page_of([MemoryRecord(one.text, one.id, one.at.timestamp()) for one in found], cursor)
+        records = []
+        for one in found:
+            text, said = split_time(one.text)
+            records.append(MemoryRecord(text, one.id, epoch_time(said) or one.at.timestamp()))
+        return page_of(records, cursor)
 
     def import_memory(self, record: MemoryRecord, session: Session) -> None:
-        """Store a memory as a conclusion about the session's user, once. Honcho keeps its text alone."""
-        text = record.text.strip()
-        if not text or len(text) > MAX_CONCLUSION_CHARS:
+        """Store a memory as a conclusion about the session's user, once, with its time at the end of its text."""
+        said = utc_time(record.created_at or record.updated_at)
+        text = with_time(record.text.strip(), said)
+        if not record.text.strip() or len(text) > MAX_CONCLUSION_CHARS:
             raise BackendRefused(
                 f"the text has {len(text):,} characters", f"a conclusion has 1 to {MAX_CONCLUSION_CHARS:,}"
             )

@@ -81,7 +81,7 @@ def test_status_says_why_the_server_does_not_answer(run: Run, server: HonchoServ
 
 
 def test_sessions_and_peers_are_listed(run: Run, agent: Agent) -> None:
-    assert run("sessions").stderr == "nothing found\n"
+    assert run("sessions").stderr == "Nothing was found.\n"
     agent.say("Hello.")
     assert run("sessions").output.startswith("s1  2")
     assert run("peers").output == "user  you\nhermes  the agent\n"

@@ -86,6 +86,11 @@ def test_settings_say_who_a_user_of_a_gateway_is(given: dict[str, Any], peer: na
     assert who(given, **TELEGRAM) == peer
 
 
+def test_a_platform_with_a_dash_shares_no_peer_with_another() -> None:
+    assert who(platform="whatsapp", user_id="cloud-5").user == "whatsapp-cloud-5"
+    assert who(platform="whatsapp-cloud", user_id="5").user not in ("whatsapp-cloud-5", "")
+
+
 @pytest.mark.parametrize("taken", ["user", "hermes", "mel"])
 def test_a_user_whose_id_is_the_name_of_somebody_else_is_not_taken_for_them(taken: str) -> None:
     stranger = who({"runtimePeerPrefix": "", "userPeerAliases": {"1": "mel"}}, platform="irc", user_id=taken)

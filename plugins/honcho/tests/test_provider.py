@@ -28,6 +28,7 @@ from hermes_core import (
     load_provider,
     open_memory,
 )
+from hermes_core.contract.values import MemoryRecord
 from hermes_core.errors import BackendNotFound, BackendUnavailable
 from hermes_core.kit import ConfigError, load_settings, poll
 from plugins.honcho.tests.conftest import Agent
@@ -783,3 +784,14 @@ def test_both_sides_of_a_turn_have_their_own_time(agent: Agent, server: HonchoSe
     agent.provider.sync_turn(turn, agent.session)
     sent = [m for one in server.requests if one.path.endswith("/messages") for m in one.json["messages"]]
     assert [one["created_at"][:19] for one in sent] == ["2026-03-01T09:20:00", "2026-03-01T09:21:00"]
+
+
+def test_a_memory_that_comes_in_keeps_its_time(agent: Agent, server: HonchoServer) -> None:
+    march = 1_772_356_800.0
+    record = MemoryRecord("The oars lie in Marrowby.", created_at=march)
+    for _ in range(2):
+        agent.provider.import_memory(record, agent.session)
+    (made,) = server.the.conclusions
+    assert made["content"] == "The oars lie in Marrowby. [of 2026-03-01T09:20:00.000Z]"
+    (left,) = agent.provider.export_memories("", agent.session).records
+    assert (left.text, left.created_at) == (record.text, march)

@@ -12,12 +12,20 @@ import json
 import re
 import sqlite3
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, Settings
+from hermes_core.kit import (
+    BackendNotFound,
+    BackendRefused,
+    BackendUnavailable,
+    ConfigError,
+    Settings,
+    write_atomic,
+)
 from hermes_core.kit.http import Backend as Named
 from hermes_mem0.backend import (
     ID,
@@ -93,6 +101,8 @@ class InProcess:
             if config["embedder"]["provider"] == "huggingface":
                 config["embedder"]["config"]["embedding_dims"] = dims
                 _quiet()
+            # Mem0 asks for indexes that Qdrant has on a server only. In a folder Qdrant warns of each, on the terminal.
+            warnings.filterwarnings("ignore", "Payload indexes have no effect", UserWarning)
             self._mem0 = self._sdk.Memory.from_config(config)
             opened.callback(self.close)
             for connection in self._files():
@@ -459,7 +469,4 @@ def _note_embedder(home: Path, collection: str, entry: dict[str, Any]) -> None:
     noted = _noted(home)
     if noted.get(collection) == entry:
         return
-    path = _notes_file(home)
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps({**noted, collection: entry}, indent=2), encoding="utf-8")
-    new.replace(path)
+    write_atomic(_notes_file(home), json.dumps({**noted, collection: entry}, indent=2).encode())

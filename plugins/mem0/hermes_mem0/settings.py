@@ -189,7 +189,7 @@ def mode_of(options: Settings) -> str:
 def availability(options: Settings) -> Availability:
     """Return whether packages and keys are there. Imports no package and uses no network."""
     if importlib.util.find_spec("mem0") is None:
-        return Availability.no("the package mem0ai is not installed", "pip install 'mem0ai>=2.2,<3'")
+        return Availability.no("the package mem0ai is not installed", 'pip install "mem0ai>=2.2,<3"')
     mode = mode_of(options)
     if mode == "selfhosted" and options.host:
         return Availability()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import uuid
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -430,6 +431,18 @@ def test_nothing_is_told_to_anybody_unless_asked_for(in_process: Agent) -> None:
     assert telemetry.MEM0_TELEMETRY is False
     assert telemetry.client_telemetry.posthog is None
     assert not [t.name for t in threading.enumerate() if "posthog" in type(t).__module__]
+
+
+def test_no_warning_of_the_store_reaches_the_terminal(
+    start: Start, models: Models, recwarn: pytest.WarningsRecorder
+) -> None:
+    from qdrant_client.common.client_warnings import SEEN_MESSAGES
+
+    SEEN_MESSAGES.clear()  # it warns once per process
+    warnings.simplefilter("always")
+    agent = start(mode="oss", embedder="openai", embedder_url=f"{models.url}/v1")
+    agent.provider.client.erase("hermes-user", "")
+    assert [str(one.message) for one in recwarn if "index" in str(one.message)] == []
 
 
 def test_importing_the_package_imports_no_sdk() -> None:

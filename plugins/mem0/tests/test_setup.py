@@ -196,6 +196,6 @@ def test_commands_list_find_and_forget(home: HermesHome, models: Models) -> None
     (listed,) = json.loads(hermes("mem0", "list", "--json").stdout)
     assert listed["text"].endswith("Ostrander.")
     assert "Ostrander" in hermes("mem0", "search", "where", "hangs", "the", "key").stdout
-    assert hermes("mem0", "list", "--user", "bob").stderr == "nothing found\n"
+    assert hermes("mem0", "list", "--user", "bob").stderr == "Nothing was found.\n"
     assert "not found" in hermes("mem0", "forget", listed["id"], "0" * 32, code=1).stderr
     assert json.loads(hermes("mem0", "list", "--json").stdout) == []

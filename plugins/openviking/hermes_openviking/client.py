@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from hermes_core.kit import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit.http import Api, error_detail
+from hermes_openviking.memory_file import is_field
 from hermes_openviking.settings import KEY, Server
 from hermes_openviking.spaces import Space, below
 
@@ -218,7 +219,7 @@ class Client:
                 self.grep(space, folder, "|".join(map(re.escape, words)), timeout=timeout) if words else []
             )
             for uri, line in found:
-                if not _is_listing(uri):
+                if not _is_listing(uri) and not is_field(line):
                     texts.setdefault(uri, {})[line] = None
         hits = []
         for uri, lines in texts.items():
@@ -250,9 +251,18 @@ class Client:
         params = {"uri": uri, "node_limit": limit}
         return list(self._call(space.peer, "GET", "/fs/tree" if deep else "/fs/ls", params=params))
 
-    def read(self, space: Space, uri: str, level: str = "read", *, timeout: float | None = None) -> str:
-        """Return a file's text (`read`), or a folder's `abstract` or `overview`."""
-        return str(self._call(space.peer, "GET", f"/content/{level}", params={"uri": uri}, timeout=timeout))
+    def read(
+        self,
+        space: Space,
+        uri: str,
+        level: str = "read",
+        *,
+        raw: bool = False,
+        timeout: float | None = None,
+    ) -> str:
+        """Return a file's text (`read`), `raw` with the fields of a memory, or a folder's `abstract` or `overview`."""
+        params = {"uri": uri, **({"raw": "true"} if raw else {})}
+        return str(self._call(space.peer, "GET", f"/content/{level}", params=params, timeout=timeout))
 
     def upload(self, space: Space, name: str, data: bytes) -> str:
         """Send a file for `add`, and return its temporary id."""

@@ -34,12 +34,14 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     later_session,
+    local_day,
     query_text,
     storable,
 )
 from hermes_core.kit.process import Service
 from hermes_core.recall import count_tokens
 from hermes_openviking.client import Client, Hit, ServerFault
+from hermes_openviking.memory_file import record_of, split_fields, with_record
 from hermes_openviking.messages import MAX_MESSAGE_CHARS, messages_of, said_by_agent
 from hermes_openviking.settings import NAME, SETTINGS, ovcli_path, server_of
 from hermes_openviking.spaces import CATEGORIES, Space
@@ -152,8 +154,8 @@ class OpenVikingProvider(Tools):
         items: list[RecallItem] = []
         tokens, chars = query.budget, options.recall_max_injected_chars
         for number, hit in enumerate(hits):
-            words = self._text(space, hit, number, until)
-            item = RecallItem(words, hit.score, hit.uri, ref=hit.uri)
+            words, when = self._read(space, hit, number, until)
+            item = RecallItem(words, hit.score, hit.uri, ref=hit.uri, when=when)
             bullet = Recall((item,)).render()
             if words and count_tokens(bullet) <= tokens and len(bullet) <= chars:
                 items.append(item)
@@ -198,23 +200,26 @@ class OpenVikingProvider(Tools):
             listed = self.client.entries(space, space.memories, True, MAX_LISTED)
         except BackendNotFound:
             return MemoryPage()  # nothing was ever stored
-        uris = sorted(str(one.get("uri")) for one in listed if not one.get("isDir") and is_memory_file(one))
+        changed = {
+            str(one.get("uri")): str(one.get("modTime") or "")
+            for one in listed
+            if not one.get("isDir") and is_memory_file(one)
+        }
         start = int(cursor or 0)
         records = []
-        for uri in uris[start : start + READ_AT_ONCE]:
+        for uri in sorted(changed)[start : start + READ_AT_ONCE]:
             try:
-                text = self.client.read(space, uri)
+                file = self.client.read(space, uri, raw=True)
             except BackendNotFound:
                 continue  # deleted meanwhile
-            if text.strip():
-                records.append(
-                    MemoryRecord(text.strip(), uri, kind=uri.split("/memories/")[-1].split("/")[0])
-                )
+            record = record_of(file, uri, uri.split("/memories/")[-1].split("/")[0], changed[uri])
+            if record.text:
+                records.append(record)
         end = start + READ_AT_ONCE
-        return MemoryPage(tuple(records), str(end) if end < len(uris) else "")
+        return MemoryPage(tuple(records), str(end) if end < len(changed) else "")
 
     def import_memory(self, record: MemoryRecord, session: Session) -> None:
-        """Store a memory as a file of its own, once. OpenViking keeps its text, and its kind if it is a category."""
+        """Store a memory as a file of its own, once, with its times and all else that is known of it as fields."""
         text = record.text.strip()
         if not text or len(text) > MAX_MESSAGE_CHARS:
             raise BackendRefused(
@@ -222,7 +227,7 @@ class OpenVikingProvider(Tools):
             )
         space = self.space(session)
         folder = record.kind if record.kind in CATEGORIES.values() else CATEGORIES["pattern"]
-        self.client.put(space, space.file(folder, text, "import-"), storable(text))
+        self.client.put(space, space.file(folder, text, "import-"), with_record(storable(text), record))
 
     # ----------------------------------------------------------- boundary
 
@@ -282,18 +287,22 @@ class OpenVikingProvider(Tools):
             return self.client.context(space, text, folders, options.recall_limit, tokens=tokens, **wanted)
         return self.found(space, text, folders, options.recall_limit, **wanted)
 
-    def _text(self, space: Space, hit: Hit, number: int, until: float) -> str:
-        """Return the text of a hit: the whole memory for the first few, else its abstract and how to read the rest."""
+    def _read(self, space: Space, hit: Hit, number: int, until: float) -> tuple[str, str]:
+        """Return the text of a hit and its day: the whole memory for the first few, else its abstract and how to read on.
+
+        Only the file knows the day, so that a memory whose text the server has chosen is read as well.
+        """
         options = self.options
         left = min(options.recall_request_timeout_seconds, until - time.monotonic())
-        known = hit.ready or hit.level < 2 or options.recall_prefer_abstract
+        way = f" ({hit.uri})" if hit.kind != "memory" and options.recall_mode == "hybrid" else ""
+        known = hit.level < 2 or options.recall_prefer_abstract or (hit.ready and hit.kind != "memory")
         if known or number >= options.recall_full_read_limit or left <= 0.05:
-            way = f" ({hit.uri})" if hit.kind != "memory" and options.recall_mode == "hybrid" else ""
-            return fold_space(hit.text) + way
+            return fold_space(hit.text) + way, ""
         try:
-            return fold_space(self.client.read(space, hit.uri, timeout=left))
+            text, fields = split_fields(self.client.read(space, hit.uri, raw=True, timeout=left))
         except BackendNotFound:
-            return ""  # deleted, and the index has not heard of it yet
+            return "", ""  # deleted, and the index has not heard of it yet
+        return fold_space(hit.text if hit.ready else text), local_day(str(fields.get("created_at") or ""))
 
     def _mirrored(self, space: Space, folder: str, write: MemoryWrite) -> list[str]:
         """Return the memory of the entry that a write replaced or removed. If it was never stored locally,

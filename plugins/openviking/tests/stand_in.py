@@ -285,7 +285,13 @@ class Viking(StandIn):
         below = [uri.removeprefix(f"{root}/").split("/") for uri in self.files if uri.startswith(f"{root}/")]
         paths = {"/".join(parts[: n + 1]) for parts in below for n in range(len(parts) if deep else 1)}
         return [
-            {"uri": f"{root}/{path}", "size": 0, "isDir": f"{root}/{path}" not in self.files, "abstract": ""}
+            {
+                "uri": f"{root}/{path}",
+                "size": 0,
+                "isDir": f"{root}/{path}" not in self.files,
+                "modTime": "2026-11-22T03:00:00Z",
+                "abstract": "",
+            }
             for path in sorted(paths)
         ]
 
@@ -299,7 +305,12 @@ class Viking(StandIn):
             raise Refusal(400, "INVALID_ARGUMENT", f"Directory URI is not readable as a file: {given['uri']}")
         if given["uri"] not in self.files:
             raise Refusal(404, "NOT_FOUND", f"File not found: {given['uri']}")
-        return self.files[given["uri"]]
+        return self.files[given["uri"]] if given.get("raw") == "true" else self._shown(given["uri"])
+
+    def _shown(self, uri: str) -> str:
+        """Return the text of a file without the fields of a memory, as the server shows and embeds it."""
+        fields = r"\s*<!-- MEMORY_FIELDS\s*\n.*?\n-->\s*$" if "/memories/" in uri else r"(?!)"
+        return re.sub(fields, "", self.files[uri], flags=re.DOTALL)
 
     def _get_content_abstract(self, given: Any, *_: Any) -> Any:
         uri = given["uri"] if self._folder(given["uri"]) else given["uri"].rpartition("/")[0]
@@ -338,7 +349,7 @@ class Viking(StandIn):
         seen = [f for f in self.files if f.startswith(f"viking://user/{user}/")]
         if self.mode != "dev":
             seen = [f for f in seen if f"/peers/{peer}/" in f or "/peers/" not in f]
-        entries = [{**hit, "text": self.files[hit["uri"]]} for hit in self._nearest(given, seen)]
+        entries = [{**hit, "text": self._shown(hit["uri"])} for hit in self._nearest(given, seen)]
         return {"entries": entries, "rendered": "", "digest": "", "stats": {}}
 
     def _nearest(self, given: Any, uris: list[str]) -> list[dict[str, Any]]:
@@ -350,11 +361,11 @@ class Viking(StandIn):
             {
                 "uri": u,
                 "level": 2,
-                "score": self._scaled(cosine(given["query"], self.files[u])),
-                "abstract": self.files[u],
+                "score": self._scaled(cosine(given["query"], self._shown(u))),
+                "abstract": self._shown(u),
             }
             for u in uris
-            if self.files[u].strip()
+            if self._shown(u).strip()
         ]
         near = [hit for hit in hits if hit["score"] > given.get("score_threshold", 0)]
         return sorted(near, key=lambda hit: -hit["score"])[: given.get("limit", 10)]

@@ -114,7 +114,7 @@ def test_a_memory_that_only_the_index_still_has_is_left_out(agent: Agent, server
     assert agent.recall(ASKED) == []
 
 
-def test_the_server_may_choose_and_is_not_asked_to_read_again(
+def test_the_server_may_choose_and_its_choice_is_read_for_its_day(
     today: Viking, start: Callable[..., Agent]
 ) -> None:
     agent = start(today, recall_method="context")
@@ -122,8 +122,8 @@ def test_the_server_may_choose_and_is_not_asked_to_read_again(
     remember(agent.of(identity="coder"), f"{KEY} Says the coder.")
     paths(today)
     assert agent.recall(ASKED, budget=200) == [KEY]
-    assert today.requests[-1].json["max_tokens"] == 200
-    assert paths(today) == ["/search/search"]
+    assert today.requests[-2].json["max_tokens"] == 200
+    assert paths(today) == ["/search/search", "/content/read"]
 
 
 def test_a_server_that_can_not_choose_is_searched(start: Callable[..., Agent]) -> None:

@@ -161,7 +161,7 @@ def test_the_commands_show_where_what_and_what_became_of_it(agent: Agent, server
 
 
 def test_a_search_that_finds_nothing_says_so(agent: Agent) -> None:
-    assert "nothing found" in command(Path(agent.session.home), "search", "boathouse")
+    assert "Nothing was found." in command(Path(agent.session.home), "search", "boathouse")
 
 
 # ----------------------------------------------------------- our own server

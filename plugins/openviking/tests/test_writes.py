@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hermes_openviking.messages import MAX_MESSAGE_CHARS, MAX_OUTPUT_CHARS, messages_of
 
-from hermes_core import Delegation, MemoryWrite, Message, Session, SessionSwitch, Turn, open_memory
+from hermes_core import Delegation, MemoryWrite, Message, Query, Session, SessionSwitch, Turn, open_memory
+from hermes_core.contract.values import MemoryRecord
 from plugins.openviking.tests.conftest import Agent
 from plugins.openviking.tests.stand_in import Viking
 
@@ -273,3 +276,45 @@ def test_both_sides_of_a_turn_have_their_own_time() -> None:
     turn = Turn("t1", 1, "I moved to Oslo.", "Noted.", at=1_772_356_860.0, user_at=1_772_356_800.0)
     said = messages_of(turn, "peer")
     assert [one["created_at"][:19] for one in said] == ["2026-03-01T09:20:00", "2026-03-01T09:21:00"]
+
+
+def test_a_memory_that_comes_in_keeps_its_time_and_recall_shows_it(agent: Agent, server: Viking) -> None:
+    record = MemoryRecord(
+        "The oars lie in Marrowby.",
+        created_at=1_772_356_800.25,
+        updated_at=1_772_500_000.5,
+        kind="user_pref",
+        tags=("boat",),
+        details={"trust": 0.5},
+    )
+    for _ in range(2):
+        agent.provider.import_memory(record, agent.session)
+    (left,) = agent.provider.export_memories("", agent.session).records
+    assert replace(left, id="") == record
+    (item,) = agent.provider.prefetch(Query("Where do the oars lie?"), agent.session).items
+    assert (item.text, item.when) == (record.text, "2026-03-01")
+
+
+def test_the_server_itself_chooses_texts_and_the_day_comes_from_the_file(
+    today: Viking, start: Callable[..., Agent]
+) -> None:
+    agent = start(today, recall_method="context")
+    record = MemoryRecord("The oars lie in Marrowby.", created_at=1_772_356_800.0)
+    agent.provider.import_memory(record, agent.session)
+    (item,) = agent.provider.prefetch(Query("Where do the oars lie?"), agent.session).items
+    assert (item.text, item.when) == (record.text, "2026-03-01")
+
+
+def test_fields_of_a_memory_are_no_words_of_it(today: Viking, start: Callable[..., Agent]) -> None:
+    today.embeds = False
+    agent = start(today)
+    record = MemoryRecord("The oars lie in Marrowby.", created_at=1_772_356_800.0, tags=("zeppelin",))
+    agent.provider.import_memory(record, agent.session)
+    assert agent.recall("Where is the zeppelin hangar?") == []
+    assert agent.recall("Where do the oars lie?") == [record.text]
+
+
+def test_a_memory_of_the_server_has_the_time_of_its_file(agent: Agent) -> None:
+    agent.tool("remember", content="The key hangs behind the door.")
+    (left,) = agent.provider.export_memories("", agent.session).records
+    assert left.updated_at == datetime(2026, 11, 22, 3, tzinfo=UTC).timestamp()

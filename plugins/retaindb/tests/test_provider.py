@@ -527,7 +527,7 @@ def test_commands_search_list_and_forget(agent: Agent) -> None:
     assert json.loads(CliRunner().invoke(main, [*run, "profile", "--json"]).output)[0]["text"] == FACT
     assert CliRunner().invoke(main, [*run, "forget", "m1"]).output == "deleted m1\n"
     assert CliRunner().invoke(main, [*run, "forget", "m1"]).exit_code == 1
-    assert "nothing found" in CliRunner().invoke(main, [*run, "profile"]).output
+    assert "Nothing was found." in CliRunner().invoke(main, [*run, "profile"]).output
 
 
 def test_the_agent_introduces_itself_on_request(agent: Agent) -> None:

@@ -93,7 +93,7 @@ class SupermemoryProvider(Tools):
         """Return whether the SDK is there, and a key for supermemory.ai; a server of one's own may need none."""
         if options.api != "v4" and not _sdk_is_current():
             return Availability.no(
-                "the package supermemory 5 is not installed", "pip install 'supermemory>=5,<6'"
+                "the package supermemory 5 is not installed", 'pip install "supermemory>=5,<6"'
             )
         if options.api_key or options.base_url:
             return Availability()

@@ -391,7 +391,7 @@ def test_commands_search_show_and_forget(agent: Agent) -> None:
     assert CliRunner().invoke(main, [*run, "profile"]).output == "Mel lives in Lund.\n"
     assert CliRunner().invoke(main, [*run, "forget", "mem1"]).output == "forgotten mem1\n"
     assert CliRunner().invoke(main, [*run, "forget", "mem1"]).exit_code == 1
-    assert "nothing found" in CliRunner().invoke(main, [*run, "search", "tortoise"]).output
+    assert "Nothing was found." in CliRunner().invoke(main, [*run, "search", "tortoise"]).output
 
 
 # --------------------------------------------------------------------------- with a host

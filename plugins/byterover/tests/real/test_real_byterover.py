@@ -379,7 +379,7 @@ def test_a_box_that_is_offline_costs_one_bounded_wait(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BRV_IAM_BASE_URL", "http://127.0.0.1:9")
-    offline = Place(tmp_path / "offline", settings)
+    offline = Place(tmp_path / "offline", {**settings, "start_timeout": 15})
     try:
         with open_memory(offline.path, provider="byterover") as memory:
             took = [

@@ -94,7 +94,7 @@ class Honcho:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Migrate the database, and start API and deriver. Raises `Missing`."""
+        """Migrate the database, and start API and deriver. A server that does not start is a failure, not a skip."""
         env = self._env()
         log = self._folder / "provision.log"
         with log.open("ab") as file:
@@ -107,14 +107,16 @@ class Honcho:
                 timeout=300,
             )
         if done.returncode:
-            raise Missing(f"Honcho's database can't be made: {log.read_text()[-800:]}")
+            raise AssertionError(f"Honcho's database can't be made: {log.read_text()[-800:]}")
         server = ["-m", "uvicorn", "src.main:app", "--host", "127.0.0.1", "--port", str(self._port)]
         self._run("api", server, env)
         self._run("deriver", ["-m", "src.deriver"], env)
         began = time.monotonic()
         while not self._is_up():
             if self._processes["api"].poll() is not None or time.monotonic() - began > START_TIMEOUT_S:
-                raise Missing(f"Honcho does not start: {(self._folder / 'api.log').read_text()[-800:]}")
+                raise AssertionError(
+                    f"Honcho does not start: {(self._folder / 'api.log').read_text()[-800:]}"
+                )
             time.sleep(0.2)
 
     def stop(self) -> None:

@@ -25,6 +25,7 @@ from hermes_honcho import HonchoProvider
 from hermes_honcho.client import Client, Line
 
 from hermes_core import HermesHome, MemoryWrite, Session, SessionSwitch, Turn, open_memory
+from hermes_core.contract.values import MemoryRecord
 from hermes_core.kit import BackendNotFound, poll
 from plugins.honcho.tests.conftest import Agent
 from plugins.honcho.tests.real import server as real
@@ -373,6 +374,14 @@ def test_another_observation_mode_holds_for_sessions_that_are_there(start: Start
     agent.say("Hello.")
     start(observationMode="unified").say("More.", turn_id="t2")
     assert observation(agent, "user", "hermes_agent") == [(True, False), (False, True)]
+
+
+def test_a_memory_that_comes_in_keeps_its_time(start: Start) -> None:
+    agent = start()
+    record = MemoryRecord("The oars lie in Marrowby.", created_at=1_772_356_800.0)
+    agent.provider.import_memory(record, agent.session)
+    (left,) = agent.provider.export_memories("", agent.session).records
+    assert (left.text, left.created_at) == (record.text, record.created_at)
 
 
 def test_the_self_test_passes(start: Start) -> None:
