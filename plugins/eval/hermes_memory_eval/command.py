@@ -8,7 +8,14 @@ from pathlib import Path
 import click
 
 from hermes_core.cli import Failure, extensions_of, home_of
-from hermes_core.cli.output import print_result, print_styled, print_table, progress_bar, warn
+from hermes_core.cli.output import (
+    note_unread,
+    print_result,
+    print_styled,
+    print_table,
+    progress_bar,
+    warn,
+)
 from hermes_core.config import load_config
 from hermes_core.kit import clip, printable, write_atomic
 from hermes_core.safety.terminal import counted
@@ -82,6 +89,7 @@ def eval_command(
     if plot is not None:
         write_atomic(plot, draw(report).encode())
     print_result(report, lambda: _show(report, plot))
+    note_unread(report.unread)
 
 
 def _show(report: EvalReport, plot: Path | None) -> None:

@@ -123,6 +123,7 @@ class EvalReport:
         systems: The figures of each system.
         missed: Some questions about the person's own facts that a turn did not get.
         limits: What the measurement can't tell.
+        unread: Number of messages that search by meaning does not know yet.
     """
 
     messages: int
@@ -136,6 +137,7 @@ class EvalReport:
     systems: tuple[SystemFigures, ...]
     missed: tuple[Missed, ...]
     limits: tuple[str, ...] = LIMITS
+    unread: int = 0
 
 
 class System(Protocol):
@@ -290,6 +292,7 @@ def measure(
         round(time.perf_counter() - began, 3),
         tuple(system.figures() for system in systems),
         tuple(systems[0].missed[:MAX_MISSES]),
+        unread=sessions.past.unread(),
     )
 
 

@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import metadata
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -43,6 +44,12 @@ Attributes = dict[str, Any]
 
 SCOPE = "hermes_core"
 """Name of the instrumentation, by which OpenTelemetry can filter its spans."""
+
+VERSION = metadata.version("hermes-memory-telemetry")
+"""Version of the instrumentation."""
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
+"""Schema of the names of spans, metrics and attributes: the conventions for generative AI with memory operations."""
 
 # The names of the conventions for generative AI. The package opentelemetry-semantic-conventions has none for memory.
 # Environment variable of OpenTelemetry: `true` if spans may hold the text of questions, recall and turns.
@@ -100,7 +107,7 @@ class Telemetry:
         meter_provider: MeterProvider | None = None,
         content: bool | None = None,
     ) -> None:
-        self.tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+        self.tracer = trace.get_tracer(SCOPE, VERSION, tracer_provider=tracer_provider, schema_url=SCHEMA_URL)
         self.instruments = _Instruments.of(meter_provider)
         self.content = _captures_content() if content is None else content
 
@@ -128,8 +135,8 @@ class MemoryTracer:
         self._manager: MemoryManager | None = None
         self.observers = (_ProviderSpans(self),)
         self._traces: Mapping[str, Callable[[partial[Any], Mapping[str, Any]], Any]] = {
-            "ask_recall": self._ask_recall,
-            "collect_recall": self._collect_recall,
+            "ask": self._ask_recall,
+            "collect": self._collect_recall,
             "report": self._report,
             "end_turn": self._end_turn,
             "call_tool": self._call_tool,
@@ -465,10 +472,10 @@ class _Instruments:
         """Return the instruments of a provider; None is the global one. A second set would report nothing."""
         with cls._LOCK:
             if provider is None:
-                cls._GLOBAL = cls._GLOBAL or cls(metrics.get_meter(SCOPE))
+                cls._GLOBAL = cls._GLOBAL or cls(metrics.get_meter(SCOPE, VERSION, schema_url=SCHEMA_URL))
                 return cls._GLOBAL
             if provider not in cls._BY_PROVIDER:
-                cls._BY_PROVIDER[provider] = cls(provider.get_meter(SCOPE))
+                cls._BY_PROVIDER[provider] = cls(provider.get_meter(SCOPE, VERSION, schema_url=SCHEMA_URL))
             return cls._BY_PROVIDER[provider]
 
     def __init__(self, meter: metrics.Meter) -> None:

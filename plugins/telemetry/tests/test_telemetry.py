@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from hermes_core import (
 from hermes_core.contract.values import Refused
 from hermes_core.errors import BackendUnavailable, SessionError
 from hermes_memory_agent import Agent, ModelSettings, OpenAIModel
-from hermes_memory_telemetry.telemetry import Telemetry
+from hermes_memory_telemetry.telemetry import SCHEMA_URL, Telemetry
 from hermes_memory_testing.model_server import ModelServer, Reply
 
 SECRET = "the tea is Lapsang"
@@ -175,12 +176,12 @@ def test_a_missing_opentelemetry_is_a_problem_with_its_remedy(tmp_path: Path) ->
 def test_the_config_switches_it_on_and_the_code_comes_first(tmp_path: Path) -> None:
     on = {"telemetry": {"enabled": True}}
     with open_memory(tmp_path, config=on) as memory:
-        assert memory.tracer is not None
+        assert memory._tracer is not None
         assert memory.problems() == []
     with open_memory(tmp_path, config=on, telemetry=False) as memory:
-        assert memory.tracer is None
+        assert memory._tracer is None
     with open_memory(tmp_path, telemetry=True) as memory:
-        assert memory.tracer is not None
+        assert memory._tracer is not None
 
 
 # ------------------------------------------------------------------------ spans
@@ -219,6 +220,16 @@ def test_the_spans_of_a_turn_have_the_names_and_attributes_of_the_conventions(
     request = exported.named("GET /recall")[-1]
     assert request.parent is not None
     assert request.parent.span_id == inner.context.span_id
+
+
+def test_spans_and_metrics_name_the_version_and_the_schema(memory: Memory, exported: Exported) -> None:
+    memory.conversation().turn("Hello").finish("Hi.")
+    data: Any = exported.reader.get_metrics_data()
+    scopes = [span.instrumentation_scope for span in exported.spans.get_finished_spans()]
+    scopes += [metrics.scope for resource in data.resource_metrics for metrics in resource.scope_metrics]
+    own = {(scope.version, scope.schema_url) for scope in scopes if scope and scope.name == "hermes_core"}
+    assert own == {(version("hermes-memory-telemetry"), SCHEMA_URL)}
+    assert SCHEMA_URL.startswith("https://opentelemetry.io/schemas/")
 
 
 def test_the_spans_stand_below_the_span_of_the_host(memory: Memory, exported: Exported) -> None:
@@ -314,7 +325,7 @@ def test_a_recall_that_fails_says_so_without_its_message(
 def test_a_late_recall_is_late(tmp_path: Path, exported: Exported, backend: Backend) -> None:
     backend.gate.clear()
     with open_memory(
-        tmp_path, provider=backend, deadlines={"prefetch": 0.05}, telemetry=exported.telemetry()
+        tmp_path, provider=backend, deadlines={"prefetch": 0.5}, telemetry=exported.telemetry()
     ) as memory:
         memory.conversation("c1").turn("Hello").finish("Hi.")
         (outer,) = exported.named("search_memory", SpanKind.INTERNAL)
@@ -583,7 +594,7 @@ def test_the_work_of_a_subagent_and_a_switch_are_linked_too(tmp_path: Path, expo
     with open_memory(tmp_path, provider=Notified(), telemetry=exported.telemetry()) as memory:
         old, new = memory.start_session("c1"), memory.start_session("c2")
         memory.manager.on_delegation(Delegation("d1", "Look it up.", "Done."), old)
-        memory.switch_session(SessionSwitch("s1", old, new, "branch"))
+        memory.manager.on_session_switch(SessionSwitch("s1", old, new, "branch"))
         assert memory.flush()
     for name in ("upsert_memory", "hermes.session_switch"):
         (stored,) = exported.named(name, SpanKind.INTERNAL)
