@@ -6,10 +6,10 @@ import sys
 NAME = {{ cookiecutter.name | string | tojson }}
 
 BUNDLED = "holographic honcho mem0 byterover openviking hindsight retaindb supermemory"
-COMMANDS = "backup chat claw completion config costs demo doctor eval export extensions forget identity import install-alias keys logs mcp memory migrate outbox plugins providers recall restore review sessions setup skills storage turns ui verify"
+COMMANDS = "backup capture chat claw completion config costs demo doctor eval export extensions forget identity import install-alias keys logs mcp memory migrate outbox plugins providers recall restore review serve sessions setup skills storage turns ui verify"
 YAML = "false no null off on true yes"
-DEVICES = "aux con nul prn"
-EXTENSIONS = "archive eval importers openclaw postgresql semantic telemetry testing"
+DEVICES = "aux con nul prn " + " ".join(f"com{n} lpt{n}" for n in range(10))
+EXTENSIONS = "archive eval http importers openclaw postgresql rerank semantic telemetry testing"
 PACKAGES = "agent cli constants core logging state time"
 TAKEN = {
     "builtin": "the name of the built-in memory",
