@@ -7,17 +7,21 @@ import dataclasses
 import inspect
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+import adapter_page
 import click
 import contract_page
 import host_page
+import http_page
 import json_page
 import kit_page
 import provider_pages
-from tables import argument_table, cell, docstring_markdown, option_table, walk
+from tables import TOPICS, Topic, argument_table, cell, docstring_markdown, option_table, topic_of, walk
 
 from hermes_core import errors
 from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, STORAGE, STORAGE_PASSWORD
@@ -180,9 +184,98 @@ def cli_page() -> Iterator[str]:
 
     yield "# Command line\n"
     yield f"{inspect.getdoc(hermes_core.cli)}\n"
+    (program, command), *_ = commands()
+    yield f"## {program}\n\n{docstring_markdown(inspect.cleandoc(command.help or ''))}\n"
+    yield from option_table(command, root_context())
+    yield from forms_table()
+
+
+def cli_topic_page(topic: Topic) -> Iterator[str]:
+    """Yield the commands of one topic with their arguments and options."""
+    yield f"# Commands: {topic.title}\n"
+    yield (
+        f"The commands with which you {topic.reader}. [Command line](../cli.md) says what holds for all of them, and "
+        f"[JSON](../json/{topic.file}.md) what they print with `--json`.\n"
+    )
     for path, command in commands():
-        yield f"## {path}\n\n{docstring_markdown(inspect.cleandoc(command.help or ''))}\n"
-        yield from option_table(command, root_context())
+        if path != "hermes-memory" and topic_of(path) is topic:
+            yield f"## {path}\n\n{docstring_markdown(inspect.cleandoc(command.help or ''))}\n"
+            yield from option_table(command, root_context())
+
+
+NOT_RUN = {
+    "backup": "writes a backup of what is there",
+    "chat": "begins a conversation",
+    "config edit": "opens an editor",
+    "demo": "has a home of its own",
+    "doctor": "reports what it tested",
+    "install-alias": "writes a launcher",
+    "mcp": "serves",
+    "memory edit": "opens an editor",
+    "serve": "serves",
+    "ui": "serves",
+}
+"""Commands that are not run on an empty home, with what they do there."""
+
+
+def forms_table() -> Iterator[str]:
+    """Yield the forms that commands share, and each command with what it does on an empty home."""
+    yield "## Forms that all commands share\n"
+    yield (
+        "- A result is on standard output; warnings and errors are on standard error, with `--json` questions too. The sentence that there is "
+        "nothing begins with a capital letter and ends with a full stop. An error is one line that begins with `error: ` and says after a semicolon what to do.\n"
+        "- A command that lists, counts, checks or acts on all there is, and finds nothing, says so in one sentence and ends with 0; "
+        "with `--json` it prints the empty value.\n"
+        "- A command that is given a name which does not exist, or that can't do the one thing that it is for, ends with 1. Without "
+        "an argument that it needs, or with text that is not UTF-8, it ends with 2.\n"
+        "- A command that destroys something asks, unless `--yes` is given; without a terminal and without `--yes` it ends with 1 and "
+        "changes nothing.\n"
+        "- With `--json` the exit codes are the same, and [one document](json.md) is on standard output. A command of an extension or "
+        "a provider has `--json` too.\n"
+        "- A command that only reads makes no home.\n"
+    )
+    yield (
+        "The last column is what each command does where nothing is stored yet: its exit code, then what it says.\n"
+    )
+    yield "| command | `--json` | asks | on an empty home |\n|---|---|---|---|"
+    for path, command in commands():
+        if isinstance(command, click.Group) and not command.invoke_without_command:
+            continue
+        options = {name for param in command.params for name in param.opts}
+        words = path.removeprefix("hermes-memory ")
+        json_form = "yes" if "--json" in options else f"no: {getattr(command.callback, 'without_json', '')}"
+        asks = "unless `--yes`" if "--yes" in options else ""
+        link = f"cli/{topic_of(path).file}.md#{path.replace(' ', '-')}"
+        yield f"| [`{words}`]({link}) | {json_form} | {asks} | {cell(on_empty_home(words, command))} |"
+    yield ""
+
+
+def on_empty_home(words: str, command: click.Command) -> str:
+    """Return what a command does on a home where nothing is stored yet: its exit code and what it says.
+
+    Raise if a command that finds nothing says so in another form than a sentence.
+    """
+    from click.testing import CliRunner
+
+    from hermes_core.cli import main
+
+    if words in NOT_RUN:
+        return NOT_RUN[words]
+    if needed := [param.human_readable_name for param in command.params if param.required]:
+        return f"2: needs {' and '.join(name.replace('_', '-').upper() for name in needed)}"
+    with tempfile.TemporaryDirectory() as home:
+        environ = {"HOME": home, "USERPROFILE": home}
+        done = CliRunner().invoke(
+            main, ["--home", home, *words.split()], prog_name="hermes-memory", env=environ
+        )
+        said = (done.stderr.strip().splitlines() or [""])[-1] if done.exit_code else done.stdout.strip()
+        said = said.removeprefix("error: ").replace(home, "HOME").replace("\\", "/")
+    if "\n" in said:
+        return f"{done.exit_code}: a document" if said.startswith("{") else f"{done.exit_code}: a table"
+    says_nothing = not done.exit_code and said.lower().startswith(("no", "there"))
+    if says_nothing and not (said[:1].isupper() and said.endswith((".", "PROGRAM"))):
+        raise RuntimeError(f"{words} says no sentence: {said!r}")
+    return f"{done.exit_code}: {said}"
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -243,10 +336,13 @@ PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "reference/config.md": config_page,
     "reference/errors.md": errors_page,
     "reference/cli.md": cli_page,
+    **{f"reference/cli/{topic.file}.md": partial(cli_topic_page, topic) for topic in TOPICS},
     "reference/tools.md": tools_page,
-    "reference/json.md": json_page.json_page,
+    **json_page.PAGES,
     "reference/lifecycle.md": lifecycle_page,
     "reference/hermes-agent-contract.md": contract_page.contract_page,
+    **http_page.PAGES,
+    **adapter_page.PAGES,
     **host_page.PAGES,
     **kit_page.PAGES,
     **provider_pages.PAGES,
@@ -256,6 +352,8 @@ PAGES: dict[str, Callable[[], Iterable[str]]] = {
 
 def made(name: str) -> str:
     """The whole text of one page."""
+    if name.endswith(".json"):
+        return "\n".join(PAGES[name]()) + "\n"
     heading, text = "\n".join(PAGES[name]()).split("\n", 1)
     return (
         f"{heading}\n\n{MADE}\n{text.strip()}\n"  # a page that began otherwise would be named after its file
@@ -279,7 +377,7 @@ def main() -> int:
     for name in changed:
         sys.stdout.write(f"{'stale' if check else 'written'}: docs/{name}\n")
         if not check:
-            (DOCS / name).parent.mkdir(exist_ok=True)
+            (DOCS / name).parent.mkdir(parents=True, exist_ok=True)
             (DOCS / name).write_text(made(name), encoding="utf-8")
     return int(check and bool(changed))
 

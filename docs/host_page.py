@@ -49,13 +49,19 @@ SUBJECTS = (
         "The same names, awaitable; [the awaitable twin](../async.md) says what differs.",
         ("open_memory_async", "AsyncMemory", "AsyncConversation", "AsyncOpenTurn"),
     ),
+    Subject("notes", "Notes", "The notes of a memory: `Memory.curated`.", ("Notes", "open_notes")),
     Subject(
-        "stores",
-        "Notes and past sessions",
-        "The stores behind a memory. `Memory.curated` is a `Notes`. `Memory.sessions` is a "
-        "`hermes_core.sessions.session_store.SessionStore`, whose name a program needs for annotations only; its "
-        "attributes `past`, `turns` and `meta` are the other three.",
-        ("Notes", "SessionStore", "PastSessions", "TurnStore", "SessionMeta", "open_notes"),
+        "sessions",
+        "The store of sessions",
+        "`Memory.sessions`, a `hermes_core.sessions.session_store.SessionStore`, whose name a program needs for annotations "
+        "only. Its attributes `past`, `turns` and `meta` have [a page of their own](past-sessions.md).",
+        ("SessionStore",),
+    ),
+    Subject(
+        "past-sessions",
+        "Past sessions and turns",
+        "What `Memory.sessions` has as `past`, `turns` and `meta`: search, turns, and facts about sessions.",
+        ("PastSessions", "TurnStore", "SessionMeta"),
     ),
     Subject(
         "agent",
@@ -117,6 +123,11 @@ def overview() -> Iterator[str]:
         page = f"host/{subject.file}.md"
         links = ", ".join(f"[`{name}`]({page}#{name.lower()})" for name in subject.names)
         yield f"| [{subject.title}]({page}) | {links} |"
+    authors = ", ".join(f"`{name}`" for name in sorted(hermes_core.AUTHORS))
+    yield (
+        "\n`hermes_core` also has names for [authors of providers](../how-to/write-a-provider.md), which a host does not call: "
+        f"{authors}. Both use `Session`, `Turn`, `HermesError` and `HermesHome`."
+    )
 
 
 def subject_page(subject: Subject) -> Iterator[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
+from tables import TOPICS, Topic, topic_of
 
 Row = tuple[str, str, str]
 """A key, its JSON type, and when it is there: "" for always."""
@@ -38,7 +39,7 @@ class Sometimes:
 
 
 def json_page() -> Iterator[str]:
-    """What `--json` prints, by command."""
+    """Yield how JSON of the command line is read, and the pages by topic."""
     yield "# JSON of the command line\n"
     yield (
         "With `--json` a command prints one JSON document on standard output (`hermes-memory logs` and `hermes-memory recall --batch` one a "
@@ -46,10 +47,29 @@ def json_page() -> Iterator[str]:
         'is on standard error, and the exit code is 1, or 2 for wrong use. A command that has no document of its own, also one of another author, prints `{"output": [...]}` with its lines. `[]` is any item of a list, `.` a key of an object. Keys may be added; none '
         "is renamed or given another meaning. Times are seconds since the epoch. A key that is not always there says when.\n"
     )
+    yield "| to | documents of |\n|---|---|"
+    for topic in TOPICS:
+        paths = [path for path in sorted(documents()) if topic_of(path) is topic]
+        links = (
+            f"[`{path.removeprefix('hermes-memory ')}`](json/{topic.file}.md#{path.replace(' ', '-')})"
+            for path in paths
+        )
+        yield f"| {topic.reader} | {', '.join(links)} |"
+
+
+def topic_page(topic: Topic) -> Iterator[str]:
+    """Yield what the commands of a topic print."""
+    yield f"# JSON: {topic.title}\n"
+    yield (
+        f"What the commands print with which you {topic.reader}. [JSON of the command line](../json.md) says how these tables "
+        f"are read, and [the commands](../cli/{topic.file}.md) what they do.\n"
+    )
     for path, hint in sorted(documents().items()):
+        if topic_of(path) is not topic:
+            continue
         rows = list(shape(hint))
         some = any(when for _, _, when in rows)
-        yield f"## {path} --json\n\n| key | type |{' there |' if some else ''}\n|---|---|{'---|' if some else ''}"
+        yield f"## {path}\n\n| key | type |{' there |' if some else ''}\n|---|---|{'---|' if some else ''}"
         for key, kind, when in rows:
             yield f"| `{key or '.'}` | {kind} |" + (f" {when} |" if some else "")
         yield ""
@@ -59,7 +79,6 @@ def documents() -> dict[str, Any]:
     """What each command prints: a type of ours, an object as a dict of its keys, a list with what its
     items are, a tuple of what it may be."""
     from hermes_core.actions.notes import ShownNote
-    from hermes_core.actions.turns import DailyCosts
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
     from hermes_core.cli.review import ReviewReport
@@ -69,9 +88,9 @@ def documents() -> dict[str, Any]:
     from hermes_core.curated.history import NoteVersion
     from hermes_core.forget import ForgetReport
     from hermes_core.health.storage import StorageStatus
-    from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
     from hermes_core.outbox.store import Row as OutboxRow
+    from hermes_core.sessions.daily_usage import DailyUsage
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.sessions.search.reasons import Absence, GateReason, HitReason
@@ -83,6 +102,7 @@ def documents() -> dict[str, Any]:
     from hermes_memory_archive.provider_move import MovePlan, MoveReceipt
     from hermes_memory_archive.restore import RestoreReport
     from hermes_memory_eval.measure import EvalReport
+    from hermes_memory_importers.run import ImportResult
     from hermes_memory_postgresql.storage_move import StorageMovePlan, StorageMoveReceipt
 
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
@@ -100,11 +120,14 @@ def documents() -> dict[str, Any]:
         "hermes-memory backup": BackupReport,
         "hermes-memory chat": _chat(),
         "hermes-memory claw migrate": _migration(),
+        "hermes-memory capture install": {**message, "program": str, "file": str},
+        "hermes-memory capture status": [_examination()["findings"][0]],
+        "hermes-memory capture uninstall": {**message, "program": str, "file": str},
         "hermes-memory claw cleanup": {**message, "renamed": dict},
         "hermes-memory config edit": message,
         "hermes-memory config set": setting,
         "hermes-memory config unset": setting,
-        "hermes-memory costs": list[DailyCosts],
+        "hermes-memory costs": list[DailyUsage],
         "hermes-memory demo": output,
         "hermes-memory extensions install": output,
         "hermes-memory extensions new": output,
@@ -141,6 +164,10 @@ def documents() -> dict[str, Any]:
         "hermes-memory skills restore": {**message, "change": int, "path": str},
         "hermes-memory skills show": {"name": str, "text": str},
         "hermes-memory skills undo": {**message, "change": int, "path": str},
+        "hermes-memory serve openapi": dict,
+        "hermes-memory serve token create": {"token": str, **_token()},
+        "hermes-memory serve token list": {"tokens": [{**_token(), "created_at": float}]},
+        "hermes-memory serve token revoke": {**message, "id": str},
         "hermes-memory storage unmark": message,
         "hermes-memory config get": (str, int, float, bool, list, dict),
         "hermes-memory config list": list[Setting],
@@ -283,6 +310,11 @@ def _chat() -> Any:
     told = {"recall": [{"source": str, "text": str}], "problems": list[str]}
     fields = {name: kind for name, kind in _fields(TurnResult).items() if name != "contexts"}
     return {**fields, **told}
+
+
+def _token() -> dict[str, Any]:
+    """A token of the server."""
+    return {"id": str, "name": str, "user": (str, None), "scopes": list[str]}
 
 
 def _examination() -> Any:
@@ -455,3 +487,9 @@ def not_told(value: Any, rows: Sequence[Row]) -> list[str]:
             if key and key not in told and key not in empty and not key.startswith(open_at)
         }
     )
+
+
+PAGES: dict[str, Callable[[], Iterable[str]]] = {
+    "reference/json.md": json_page,
+    **{f"reference/json/{topic.file}.md": partial(topic_page, topic) for topic in TOPICS},
+}

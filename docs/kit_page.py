@@ -7,13 +7,16 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from enum import EnumType
+from functools import partial
 from types import ModuleType
-from typing import Any, get_origin
+from typing import Any, NamedTuple, get_origin
 
+import extending
 from msgspec import NODEFAULT, Struct
 from tables import cell, docstring_markdown
 
-from hermes_core import Field, errors, extending, kit
+from hermes_core import Field, errors, kit
 from hermes_core.kit import cli, http, process
 
 KIT: tuple[ModuleType, ...] = (kit, cli, http, process)
@@ -23,28 +26,84 @@ MAX_DEFAULT_CHARS = 120
 
 
 def kit_page() -> Iterator[str]:
-    """Every public name, module by module."""
+    """Yield every public name of the kit itself, and the pages of its modules."""
     yield "# The kit\n"
-    for module in KIT:
-        yield f"## {module.__name__}\n\n{inspect.getdoc(module)}\n"
-        for name in module.__all__:
-            yield from kit_section(name, getattr(module, name))
+    yield f"What authors of providers import beside the contract. {kit_pages_sentence()}\n"
+    yield from module_section(kit, kit.__all__, "")
+
+
+def kit_pages_sentence() -> str:
+    """Return the sentence with the pages of the modules of the kit."""
+    links = [f"[`{module.__name__}`](kit/{module.__name__.rpartition('.')[2]}.md)" for module in KIT[1:]]
+    return f"Pages of their own have {', '.join(links[:-1])} and {links[-1]}."
+
+
+def kit_module_page(module: ModuleType) -> Iterator[str]:
+    """Yield every public name of one module of the kit."""
+    yield f"# {module.__name__}\n"
+    yield "A part of [the kit](../kit.md).\n"
+    yield from module_section(module, module.__all__, "../")
+
+
+def module_section(module: ModuleType, names: Iterable[str], above: str) -> Iterator[str]:
+    """Yield a module with its names. `above` leads from the page to the folder of the reference."""
+    yield f"## {module.__name__}\n\n{inspect.getdoc(module)}\n"
+    for name in names:
+        yield from kit_section(name, getattr(module, name), above)
+
+
+class Part(NamedTuple):
+    """A page of names for extensions: its file, its title, its subject, and the first module of it in `extending.DOCUMENTED`."""
+
+    file: str
+    title: str
+    subject: str
+    first: str
+
+
+PARTS = (
+    Part("commands", "Commands and checks", "commands, pages and checks of what is stored", "cli"),
+    Part("files", "Settings and files", "settings, and files in a home", "config"),
+    Part("texts", "Texts of others", "texts that nobody of the home said", "safety.origin"),
+    Part("notes", "Notes and providers", "values of notes, and the loader of providers", "curated.document"),
+    Part("past-sessions", "Sessions and recall", "values of sessions, turns and recall", "aio"),
+    Part("engines", "Engines", "an engine that stores sessions and notes", "stopping"),
+    Part("indexes", "Indexes", "an index that searches messages", "sessions.search.protocol"),
+    Part("search", "Search", "what an index reads, and why it found something", "sessions.search.reader"),
+)
+
+
+def modules_of(part: Part) -> dict[str, str]:
+    """Return the modules of a part with their names: from its first one to the first one of the next part."""
+    modules = list(extending.DOCUMENTED)
+    starts = [modules.index(one.first) for one in PARTS] + [len(modules)]
+    at = PARTS.index(part)
+    return {module: extending.DOCUMENTED[module] for module in modules[starts[at] : starts[at + 1]]}
+
+
+def extending_part(part: Part) -> Iterator[str]:
+    """Yield the documented names of one part."""
+    yield f"# Names for extensions: {part.title}\n"
+    yield f"For {part.subject}. [Names for extensions](../extending.md) lists all parts.\n"
+    for module, names in modules_of(part).items():
+        yield from module_section(importlib.import_module(f"hermes_core.{module}"), names.split(), "../")
 
 
 def extending_page() -> Iterator[str]:
-    """The documented names beside the public modules, then the inner ones with their users."""
+    """Yield the parts of the documented names beside the public modules, then the inner names with their users."""
     yield "# Names for extensions\n"
     yield (
-        "An extension imports `hermes_core`, `hermes_core.kit`, `hermes_core.recall`, `hermes_core.errors`, "
-        "`hermes_core.contract` and `hermes_core.importers`, which have pages of their own, and the names below for commands, "
+        "An extension imports `hermes_core`, `hermes_core.kit`, `hermes_core.recall`, `hermes_core.errors` "
+        "and `hermes_core.contract`, which have pages of their own, and the names below for commands, "
         "pages, checks, engines and indexes. A release note says when one of these changes.\n"
     )
-    for module, names in extending.DOCUMENTED.items():
-        described = importlib.import_module(f"hermes_core.{module}")
-        yield f"## hermes_core.{module}\n\n{inspect.getdoc(described)}\n"
-        for name in names.split():
-            yield from kit_section(name, getattr(described, name))
-    yield "## Inner names\n"
+    yield "| for | modules of `hermes_core` |\n|---|---|"
+    for part in PARTS:
+        page = f"extending/{part.file}.md"
+        anchors = {module: f"hermes_core{module.replace('.', '')}" for module in modules_of(part)}
+        links = ", ".join(f"[`{module}`]({page}#{anchor})" for module, anchor in anchors.items())
+        yield f"| [{part.subject}]({page}) | {links} |"
+    yield "\n## Inner names\n"
     yield (
         "The extensions of this project also use the names below. They are released together with the core, so these names "
         "may change in any release: a package of yours that needs one must be tried with each.\n"
@@ -55,11 +114,11 @@ def extending_page() -> Iterator[str]:
     yield ""
 
 
-def kit_section(name: str, it: Any) -> Iterator[str]:
+def kit_section(name: str, it: Any, above: str) -> Iterator[str]:
     """One name: how it is called, its docstring, and of a class what it has."""
     yield f"### {name}\n"
     if isinstance(getattr(errors, name, None), type):
-        yield f"See [errors](errors.md#{name.lower()}).\n"
+        yield f"See [errors]({above}errors.md#{name.lower()}).\n"
         return
     if isinstance(it, Field):
         yield f"The `Field` `{it.name}`. {it.help}\n"
@@ -80,8 +139,8 @@ def kit_section(name: str, it: Any) -> Iterator[str]:
 
 
 def call_of(function: Callable[..., Any]) -> str:
-    """Parameters and answer, as a person would write them; nothing of a protocol, which nobody calls."""
-    if getattr(function, "_is_protocol", False):
+    """Parameters and answer, as a person would write them; nothing of a protocol or an enumeration, which nobody calls."""
+    if getattr(function, "_is_protocol", False) or isinstance(function, EnumType):
         return ""
     try:
         signature = _signature(function)
@@ -142,5 +201,10 @@ def default_of(parameter: inspect.Parameter) -> str:
 
 PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "reference/kit.md": kit_page,
+    **{
+        f"reference/kit/{module.__name__.rpartition('.')[2]}.md": partial(kit_module_page, module)
+        for module in KIT[1:]
+    },
     "reference/extending.md": extending_page,
+    **{f"reference/extending/{part.file}.md": partial(extending_part, part) for part in PARTS},
 }

@@ -4,9 +4,70 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+
+
+class Topic(NamedTuple):
+    """One page of the command line: its file, its title, its reader, and the words with which its commands begin."""
+
+    file: str
+    title: str
+    reader: str
+    commands: tuple[str, ...]
+
+
+TOPICS = (
+    Topic("notes", "Notes", "look after what is remembered of you", ("memory", "review", "verify")),
+    Topic(
+        "sessions",
+        "Past sessions",
+        "look into past sessions and what turns were given",
+        ("sessions", "recall", "turns", "costs"),
+    ),
+    Topic(
+        "providers",
+        "Providers and extensions",
+        "choose, install and watch a provider or an extension",
+        (
+            *("memory use", "memory off", "memory setup", "memory status"),
+            *("providers", "plugins", "extensions", "outbox"),
+        ),
+    ),
+    Topic(
+        "moving",
+        "Import, export and backup",
+        "bring data in, take it out, move or delete it",
+        ("import", "export", "capture", "claw", "migrate", "backup", "restore", "storage", "forget"),
+    ),
+    Topic(
+        "programs",
+        "Chat, page and servers",
+        "talk with the agent, or serve memory to other programs",
+        ("chat", "skills", "demo", "mcp", "serve", "ui", "eval"),
+    ),
+    Topic(
+        "settings",
+        "Settings and faults",
+        "set it up and find out what is wrong",
+        ("config", "keys", "identity", "doctor", "logs", "completion", "install-alias"),
+    ),
+)
+
+
+def topic_of(path: str) -> Topic:
+    """Return the topic of a command: the one that names the most of its words."""
+    words = path.removeprefix("hermes-memory").strip()
+    found = [
+        (len(begin), topic)
+        for topic in TOPICS
+        for begin in topic.commands
+        if f"{words} ".startswith(f"{begin} ")
+    ]
+    if not found:
+        raise LookupError(f"no topic of docs/tables.py has the command {words!r}")
+    return max(found)[1]
 
 
 def walk(path: str, command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
