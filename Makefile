@@ -14,7 +14,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 2)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: adapters demo install install-test dist test test-core test-engines test-real chaos frameworks lowest check lint types architecture suite e2e docs bench clean
+.PHONY: adapters demo install install-test dist test test-core test-engines test-windows-rules test-real chaos frameworks lowest check lint types architecture suite e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -86,11 +86,16 @@ test-%: $(VENV)/installed-dev
 
 # The suite on each engine: on SQLite, then what uses a store on PostgreSQL, out of a wheel or the server of
 # HERMES_TEST_POSTGRES. There each home has a schema of its own. Tests about files are skipped, and counted by their reason.
-STORES := $(wildcard tests/cli tests/curated tests/health tests/importers tests/manager tests/outbox tests/sessions tests/setup \
+STORES := $(wildcard tests/cli tests/curated tests/health tests/manager tests/outbox tests/sessions tests/setup \
 	tests/storage tests/test_*.py) $(foreach package,$(wildcard plugins/*/hermes_memory_*),$(dir $(package))tests)
 test-engines: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS)
 	HERMES_TEST_ENGINE=postgresql $(BIN)/python -m pytest -n $(WORKERS) $(STORES)
+
+# The suite on Linux under the file rules of Windows: what is open can be neither deleted, renamed nor replaced, and names are
+# those that Windows takes (tests/windows). Tests that need other rules are skipped with their reason.
+test-windows-rules: $(VENV)/installed-dev
+	HERMES_TEST_FILE_RULES=windows $(BIN)/python -m pytest -n $(WORKERS) $(or $(ARGS),tests plugins)
 
 # A real language model on this machine: llama.cpp with SmolLM2-135M, both out of packages.
 e2e: $(VENV)/installed-dev
