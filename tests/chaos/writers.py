@@ -192,7 +192,10 @@ def turn(session: str, text: str) -> Step:
 
 
 def open_turn(memory: Memory) -> None:
-    memory.conversation("a").turn("Open question about the harbour", turn_id="t-open")
+    turn = memory.conversation("a").turn("Open question about the harbour", turn_id="t-open")
+    unstored = [problem for problem in turn.problems if problem.startswith("this turn is not stored: ")]
+    if unstored:  # told, not raised: the person gets an answer, and another process can't resume the turn
+        raise Refused(unstored[0])
 
 
 def add_to_open_turn(memory: Memory) -> None:

@@ -458,6 +458,7 @@ def test_what_is_taken_back_where_it_was_said_leaves_the_provider_also_where_a_b
     agent.branch()
     branch = agent.session.id
     agent.resume(parent)
+    stage.told(durable=True)  # a turn that had not arrived would be withdrawn instead
     agent.undo()
     stage.told(durable=True)
     assert stage.provider.of("on_session_switch")[-1]["switch"].rewound_turns == (said,)
