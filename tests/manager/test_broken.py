@@ -432,8 +432,9 @@ def test_a_coroutine_that_writes_at_the_end_is_cancelled_and_written_next_time(
     manager = open_manager(Slow(True))
     manager.initialize_all(A)
     manager.sync_all(make_turn("t1"), A)
+    assert until(lambda: told == ["t1"])
     manager.shutdown_all(0.5)
-    assert told == ["t1", "shut down"]
+    assert until(lambda: told == ["t1", "shut down"])
     after = open_manager(Slow(False))
     after.initialize_all(A)
     assert after.flush(30)

@@ -452,7 +452,7 @@ def test_what_was_synced_just_before_the_end_is_still_sent(open_manager: OpenMan
     manager.initialize_all(A)
     for n in range(20):
         manager.sync_all(make_turn(f"t{n}"), A)
-    manager.shutdown_all()
+    manager.shutdown_all(300.0)
     assert len(provider.of("sync_turn")) == 20
     assert provider.hooks[-1] == "shutdown"
 
