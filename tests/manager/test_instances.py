@@ -237,8 +237,8 @@ def test_a_flush_ends_when_only_sessions_that_can_not_start_have_writes(
     for session in (A, B):
         manager.sync_all(make_turn(f"{session.id}1"), session)
     began = time.monotonic()
-    assert not manager.flush(10)
-    assert time.monotonic() - began < 5
+    assert not manager.flush(100)
+    assert time.monotonic() - began < 50
     assert [row.event for row in manager.outbox.pending()] == ["a1"]
 
 
