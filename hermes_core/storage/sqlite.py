@@ -724,7 +724,7 @@ def _read_failure(path: Path, exc: sqlite3.Error | OverflowError) -> str:
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0.1)) as connection:
             fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as again:
-        return str(again) if "i/o error" in str(again).lower() else ""
+        return str(again) if any(sign in str(again) for sign in ("disk I/O error", "unable to open")) else ""
     # The check passes over indexes in virtual tables, which have a code of their own for damage.
     virtual = code == sqlite3.SQLITE_CORRUPT_VTAB
     return f"a read failed ({exc}), and the file is whole" if fault == "ok" and not virtual else ""
