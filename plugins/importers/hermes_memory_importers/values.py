@@ -172,7 +172,7 @@ def with_calls(messages: Iterable[ImportedMessage]) -> Iterator[ImportedMessage]
                 if message is not None and len(ahead) <= _MOST_AHEAD:
                     break  # the call may follow
             ahead.popleft()
-            is_named = first.tool_name or not names.get(call_id)
+            is_named = first.role != "tool" or first.tool_name or not names.get(call_id)
             yield first if is_named else replace(first, tool_name=names[call_id])
             for own_id, name in map(_call_of, first.tool_calls):
                 names[own_id] = name
