@@ -165,7 +165,8 @@ def _listed_messages(values: Sequence[Any], where: str, skips: SkipLog) -> list[
         place = f"{where}, message {index}"
         try:
             value = read_object(raw, place)
-            at = read_time(value.get("timestamp") or value.get("created_at"), f"{place}, timestamp")
+            moment = next((value[name] for name in _TIMES if value.get(name)), None)
+            at = read_fact(read_time, moment, f"{place}, timestamp", skips)
             found.append(
                 read_chat_message(value, place, skips, ref=read_text(value.get("id"), f"{place}, id"), at=at)
             )
@@ -347,6 +348,7 @@ def _tree_parts(
             skips.note_part("attached files", where)
 
 
+_TIMES = ("timestamp", "created_at", "create_time", "createdAt", "created", "ts")
 _CHAT_FIELDS = frozenset(
     [
         "id",

@@ -37,7 +37,10 @@ _SERVED = ("output", "outputs", "results", "error")
 _ROLES = {"ai": "assistant", "human": "user", "model": "assistant"}
 """Other names of roles."""
 
-BESIDE = tuple(name for name, kind in FIELDS.items() if kind.holds in ("media", "thought"))
+BESIDE = (
+    *(name for name, kind in FIELDS.items() if kind.holds in ("media", "thought")),
+    "codex_reasoning_items",
+)
 """Fields beside the content of a message, which are left out."""
 
 # Some models write their thoughts before the answer.
@@ -251,7 +254,8 @@ def _chat_parts(value: Mapping[str, Any], role: str, name: str, where: str, skip
     content = value.get("content", value.get("parts"))
     if role == "tool":
         call_id = read_text(value.get("tool_call_id"), f"{where}, tool_call_id")
-        yield Part("result", read_content(content, f"{where}, content", skips), None, name, call_id)
+        result = _result({"content": content}, ("content",), f"{where}, content", skips)
+        yield Part("result", result, None, name, call_id)
         return
     yield from read_parts(content, f"{where}, content", skips)
     audio = value.get("audio")

@@ -114,9 +114,17 @@ class ImportedRecord:
     title: str = ""
 
 
+_EXCERPT = "-prompts"
+
+
 def excerpt_id(session_id: str) -> str:
     """Return the id of the session that holds only the prompts of this one."""
-    return f"{session_id}-prompts"
+    return session_id + _EXCERPT
+
+
+def is_excerpt(session_id: str) -> bool:
+    """Return True for the id of a session that holds only the prompts of another one."""
+    return session_id.endswith(_EXCERPT)
 
 
 _MOST_AHEAD = 100

@@ -242,6 +242,11 @@ def test_the_output_of_a_shell_is_a_result(tmp_path: Path) -> None:
     assert ("a.py" in messages[1].content, counts) == (True, {})
 
 
+def test_a_result_that_is_an_object_is_stored_as_json(tmp_path: Path) -> None:
+    messages, counts = read(lines(tmp_path, {"role": "tool", "name": "f", "content": {"ok": True}}))
+    assert ([message.content for message in messages], counts) == (['{"ok": true}'], {})
+
+
 def test_a_result_that_begins_a_session_stands_behind_its_call(tmp_path: Path) -> None:
     call = {"id": "c1", "function": {"name": "f", "arguments": "{}"}}
     records = [
