@@ -106,10 +106,12 @@ class _Tree:
         prompt_lines: The lines of everything that the person sent.
         origin: Id of the session of which this one is a fork.
         program: Name of the program.
+        unnamed: Names that were made up for records without an id.
     """
 
     records: dict[str, _Record] = field(default_factory=dict)
     program: str = SOURCE
+    unnamed: list[str] = field(default_factory=list)
     title: str = ""
     prompt_lines: set[str] = field(default_factory=set)
     origin: str = ""
@@ -200,6 +202,9 @@ def _trees(path: Path, skips: SkipLog) -> dict[str, _Tree]:
         else:
             _add(trees.setdefault(session_id, _Tree()), line, value, skips)
     for tree in trees.values():
+        for name in _copies(tree):
+            skips.note(REPEATED, f"line {tree.records[name].number}")
+            del tree.records[name]
         # A summary names the last record that it covers. Older files begin with summaries of other sessions.
         tree.title = next((summaries[leaf] for leaf in reversed(summaries) if leaf in tree.records), "")
     if trees:
@@ -218,6 +223,7 @@ def _add(tree: _Tree, line: JsonLine, value: Mapping[str, Any], skips: SkipLog) 
             return
     else:
         name = _free_name(value, tree)
+        tree.unnamed.append(name)
     if not queued:
         tree.prompt_lines.update(_lines_of_person(value))
     if isinstance(value.get("message"), Mapping) and "parts" in value["message"]:
@@ -240,6 +246,28 @@ def _add(tree: _Tree, line: JsonLine, value: Mapping[str, Any], skips: SkipLog) 
         queued,
         _moment(value),
     )
+
+
+def _copies(tree: _Tree) -> list[str]:
+    """Return the records without an id of a second copy of the session in the file, which have the times of the first."""
+    timed = [
+        name
+        for name in tree.unnamed
+        if (record := tree.records.get(name)) and record.is_message and record.at == record.at
+    ]
+    # Nobody queues the same text twice in one moment.
+    copies = [name for name in timed if tree.records[name].queued and not name.endswith("-1")]
+    timed = [name for name in timed if not tree.records[name].queued]
+    digests = [name.partition("-")[0] for name in timed]
+    start = 2
+    while start < len(digests) - 1:
+        size = min(start, len(digests) - start)
+        if digests[start] == digests[0] and digests[start : start + size] == digests[:size]:
+            copies += timed[start : start + size]
+            del digests[start : start + size], timed[start : start + size]
+        else:
+            start += 1
+    return copies
 
 
 def _moment(value: Mapping[str, Any]) -> float:
