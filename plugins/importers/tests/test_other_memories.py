@@ -42,6 +42,29 @@ def test_the_last_messages_of_mem0_are_a_session_of_their_scope(sample_file: Cal
     ]
 
 
+def test_relations_of_mem0_are_records_and_an_expired_memory_is_counted() -> None:
+    path, skips = SAMPLES / "mem0-graph.json", SkipLog()
+    found = [one.record.text for one in stream_file(path, skips=skips) if isinstance(one, ImportedRecord)]
+    assert found == ["part01", "ann likes to eat part03", "part04 knows ann"]
+    assert [(skip.count, skip.reason) for skip in skips.all()] == [(1, "memories that have expired")]
+
+
+def test_the_graph_that_the_memory_server_answers_is_read_as_its_file_is() -> None:
+    assert [text for _, text, _ in records(SAMPLES / "mcp-graph.json")] == [
+        "Ann (person): part01",
+        "part02 (city)",
+        "Ann lives in part03",
+    ]
+
+
+def test_a_profile_and_a_search_of_supermemory_are_those_of_supermemory() -> None:
+    assert [(source, text) for source, text, _ in records(SAMPLES / "supermemory-profile.json")] == [
+        ("supermemory", "part03"),
+        ("supermemory", "part01"),
+        ("supermemory", "part02"),
+    ]
+
+
 class Harmful:
     """An object that makes a folder when it is unpickled."""
 
@@ -195,6 +218,10 @@ def test_a_conversation_of_cursor_has_the_order_of_its_headers(sample_file: Call
         ("assistant", "part06", ""),
     ]
     assert (newer.id, newer.title, older.id) == ("cursor-c1", "Fix it", "cursor-c2")
+
+
+def test_a_note_of_basic_memory_needs_no_permalink() -> None:
+    assert records(SAMPLES / "basic-memory-plain.md") == [("basic-memory", "Tea: part01 #brew", 0.0)]
 
 
 def test_a_note_of_basic_memory_is_a_record_for_each_fact(tmp_path: Path) -> None:
