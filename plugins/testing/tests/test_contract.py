@@ -40,7 +40,16 @@ def run(pytester: pytest.Pytester, program: str, *options: str) -> list[Line]:
     pytester.syspathinsert(HERE)
     pytester.makepyfile(test_it=program)
     with tempfile.TemporaryDirectory(dir=FAST if FAST.is_dir() else None) as folder:
-        quiet = ("-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/t")
+        quiet = (
+            "-q",
+            "--assert=plain",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "--hermes-deadlines=10",
+            f"--basetemp={folder}/t",
+        )
         done = pytester.inline_run(*quiet, *options, plugins=[Frozen()])
     return lines_of(done.getreports("pytest_runtest_logreport"))
 
