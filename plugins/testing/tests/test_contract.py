@@ -114,6 +114,36 @@ def test_a_late_hook_is_caught_also_where_its_thread_began_late(
     assert red(run(pytester, program, "-k", "deadlines")) == ["hooks keep their deadlines[sync turn]"]
 
 
+BESIDE_ANOTHER = """
+    import os
+    from notebook import NotebookContract
+
+    class TestNotebook(NotebookContract): pass
+
+    def test_of_others():
+        os.environ["NOTES_OF_OTHERS"] = "1"
+"""
+
+
+OTHERS_BETWEEN = """
+    import pytest
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(items):
+        items.insert(1, items.pop())
+"""
+
+
+def test_what_another_test_changes_between_two_checks_is_not_blamed_on_the_provider(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTES_OF_OTHERS", "")
+    monkeypatch.delenv("NOTES_OF_OTHERS")
+    pytester.makeconftest(OTHERS_BETWEEN)
+    chosen = ("-k", "it_starts or left_as_it_was or of_others")
+    assert red(run(pytester, BESIDE_ANOTHER, *chosen)) == []
+
+
 HANGING = """
     from broken import NotebookContract, hanging
 
