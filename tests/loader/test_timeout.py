@@ -15,6 +15,7 @@ from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.guard import StillRunning, call_with_timeout
 from hermes_core.loader.load import load_provider
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
+from tests.manager.conftest import until
 
 HANGS = "import threading\nGATE = threading.Event()\nimport builtins\nbuiltins.gates.append(GATE)\nGATE.wait(30)\n"
 
@@ -49,6 +50,7 @@ def test_it_is_not_begun_a_second_time_while_it_hangs(site: Site, gates: list[th
     for _ in range(3):
         with pytest.raises(ProviderUnavailable):
             load_provider("slow", site.home, timeout=0.2)
+        assert until(lambda: gates)
     assert len(gates) == 1
 
 
@@ -56,10 +58,11 @@ def test_one_that_ends_after_all_can_be_loaded(site: Site, gates: list[threading
     site.plugin("slow", HANGS + NATIVE.replace('"notes"', '"slow"'))
     with pytest.raises(ProviderUnavailable):
         load_provider("slow", site.home, timeout=0.2)
+    assert until(lambda: gates)
     gates[0].set()
     for thread in threading.enumerate():
         if thread.name.startswith("hermes-load-slow"):
-            thread.join(5)
+            thread.join(60)
     assert load_provider("slow", site.home).entry.name == "slow"
 
 
