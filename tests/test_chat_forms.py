@@ -334,7 +334,13 @@ def test_the_awaitable_twins_do_the_same(hermes_home: HermesHome) -> None:
 
 
 @pytest.mark.parametrize(
-    "nobody", [{}, {"user_id": None}, {"user_id": ""}, {"user_id": "  "}, {"chat_type": "private"}], ids=repr
+    "nobody",
+    [
+        {},
+        *({"user_id": value} for value in (None, "", "  ", False, True, float("nan"), [], {}, b"")),
+        {"chat_type": "private"},
+    ],
+    ids=repr,
 )
 def test_strangers_without_a_name_share_nothing(hermes_home: HermesHome, nobody: dict[str, Any]) -> None:
     with open_memory() as memory:
