@@ -86,9 +86,9 @@ def test_a_constructor_that_hangs_is_bounded_too(site: Site, gates: list[threadi
 
 def test_a_provider_may_load_another_while_it_is_loaded(site: Site) -> None:
     site.plugin("notes", NATIVE)
-    outer = f"from hermes_core import HermesHome, load_provider\nINNER = load_provider('notes', HermesHome.resolve({str(site.home.path)!r}), timeout=2)\n"
+    outer = f"from hermes_core import HermesHome, load_provider\nINNER = load_provider('notes', HermesHome.resolve({str(site.home.path)!r}), timeout=60)\n"
     site.plugin("outer", outer + NATIVE.replace('"notes"', '"outer"'))
-    assert load_provider("outer", site.home, timeout=5).entry.name == "outer"
+    assert load_provider("outer", site.home, timeout=60).entry.name == "outer"
 
 
 def test_one_that_loads_itself_is_refused_at_once(site: Site) -> None:

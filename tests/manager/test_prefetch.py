@@ -238,7 +238,7 @@ def test_a_provider_that_is_not_ready_is_not_waited_for(open_manager: OpenManage
     gate = provider.gates["initialize"] = threading.Event()
     manager = start(open_manager(provider, start_wait=0.01))
     result = manager.prefetch_all(Query("tea"), A)
-    assert result.elapsed_ms < 3000
+    assert result.elapsed_ms < 15_000
     assert part(result).state == "degraded"
     assert "initialize has run" in part(result).reason
     gate.set()

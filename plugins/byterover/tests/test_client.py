@@ -232,9 +232,9 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(
 ) -> None:
     brv.fail("search", kind="hang")
     began = time.monotonic()
-    with pytest.raises(BackendUnavailable, match=r"has not ended after 0.5 s"):
-        client.search(folder, "tortoise", 3, 0.5)
-    assert time.monotonic() - began < 15
+    with pytest.raises(BackendUnavailable, match=r"has not ended after 3 s"):
+        client.search(folder, "tortoise", 3, 3.0)
+    assert time.monotonic() - began < 30
     (child,) = brv.children
     assert gone(child)
 
