@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sqlite3
 from collections.abc import Callable
@@ -207,6 +208,24 @@ def test_a_branch_of_the_agents_sdk_is_a_branch_with_the_messages_behind_the_for
         "openai-agents-user_8": ["part01", "part02", "part03", "part04"],
         "openai-agents-user_8-other": ["part05", "part06"],
     }
+
+
+def test_a_broken_message_of_cursor_costs_itself_only(tmp_path: Path) -> None:
+    path, skips = tmp_path / "state.vscdb", SkipLog()
+    headers = [{"bubbleId": name} for name in "123"]
+    rows = {
+        "composerData:a": json.dumps({"name": "N", "fullConversationHeadersOnly": headers}),
+        "bubbleId:a:1": json.dumps({"type": 1, "bubbleId": "1", "text": "hello"}),
+        "bubbleId:a:2": "{torn",
+        "bubbleId:a:3": json.dumps({"type": 2, "bubbleId": "3", "text": "hi"}),
+    }
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE cursorDiskKV (key TEXT, value BLOB)")
+        connection.executemany("INSERT INTO cursorDiskKV VALUES (?, ?)", rows.items())
+        connection.commit()
+    ((_, turns),) = (item for item in stream_file(path, skips=skips) if isinstance(item, tuple))
+    assert [message.content for turn in turns for message in turn.messages] == ["hello", "hi"]
+    assert [(skip.count, skip.fault) for skip in skips.all()] == [(1, True)]
 
 
 def test_a_conversation_of_cursor_has_the_order_of_its_headers(sample_file: Callable[[str], Path]) -> None:
