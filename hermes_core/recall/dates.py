@@ -115,7 +115,7 @@ _PART = re.compile(
 _BESIDE = re.compile(r"[\s,]*([^\W\d]{0,3})[\s,]*")
 
 # A date with a time of day, or without separators, as a program writes them.
-_ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d{8}|\d{4}-W")
+_ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d{8}|\d{4}-W\d\d-?\d")
 
 # End of a span that has no end.
 FAR_FUTURE = 32_503_680_000.0
