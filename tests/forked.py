@@ -182,6 +182,7 @@ def become(words: list[str], folder: str, environment: dict[str, str], *, files:
         new = open(number, mode, buffering, old.encoding, old.errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.path[0] = "" if words[0] == "-c" else folder
     sys.path[1:1] = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.argv = [words[0], *words[2:]]
