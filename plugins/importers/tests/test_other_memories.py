@@ -97,6 +97,13 @@ def test_a_graph_of_mcp_is_a_sentence_for_each_line() -> None:
     ]
 
 
+def test_the_passages_of_an_agent_file_are_records_and_its_files_are_counted() -> None:
+    path, skips = SAMPLES / "letta-archive.json", SkipLog()
+    found = [one.record.text for one in stream_file(path, skips=skips) if isinstance(one, ImportedRecord)]
+    assert found == ["part03"]
+    assert [(skip.count, skip.reason) for skip in skips.all()] == [(1, "attached files")]
+
+
 def test_an_agent_of_letta_speaks_by_its_tool_and_the_person_in_a_frame() -> None:
     (session,) = read_file(SAMPLES / "letta.json")
     assert [(m.role, m.content, m.tool_name) for turn in session.turns for m in turn.messages] == [
