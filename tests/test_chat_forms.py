@@ -201,6 +201,7 @@ REFUSED = [
     {"content": "no role"},
     [3],
     {"role": "user", "content": 5},
+    {"type": "message_start", "message": {**TEXT}},  # an event of Anthropic's stream, without the words
     ChatCompletionMessage,
 ]
 

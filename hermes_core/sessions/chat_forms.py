@@ -60,7 +60,8 @@ def chat_messages(value: object, role: str) -> list[dict[str, Any]]:
     if isinstance(value, Mapping):
         choices = value.get("choices")
         first = _plain(choices[0]) if isinstance(choices, list | tuple) and choices else value
-        message = _plain(first.get("message")) if isinstance(first, Mapping) and "role" not in first else None
+        is_whole = isinstance(first, Mapping) and not first.keys() & {"role", "type"}
+        message = _plain(first.get("message")) if is_whole else None
         if isinstance(message, Mapping):  # some servers name the sources of an answer beside it
             return chat_messages({key: value[key] for key in value if _cites(key)} | dict(message), role)
         if isinstance(output := value.get("output"), list | tuple) and "type" not in value:

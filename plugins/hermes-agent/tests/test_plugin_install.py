@@ -410,6 +410,23 @@ def test_a_removed_repository_of_a_catalog_file_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("mark", "reason"), [("removed: true", "no reason is given"), ("removed: it steals", "it steals")]
+)
+def test_an_entry_that_is_marked_as_removed_is_refused(
+    hermes: Hermes, hermes_home: HermesHome, host: Host, tmp_path: Path, mark: str, reason: str
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        f"- {{name: goose, repo: https://github.com/gander/goose, commit: {FIRST}, {mark}}}\n"
+        f"- {{name: duck, repo: https://github.com/drake/pond, commit: {FIRST}}}\n"
+    )
+    host.repository("drake/pond", {"__init__.py": DUCK}, FIRST, ref=FIRST)
+    assert reason in hermes("plugins", "install", "goose", "--catalog", path, code=1).stderr
+    hermes("plugins", "install", "duck", "--catalog", path)
+    assert installed(hermes_home) == ["pond"]
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         (None, "is not there"), ("{", "can't be read"), ("7", "holds no entries"), ("plugins: []", "has no plugin"),

@@ -97,6 +97,26 @@ def test_a_graph_of_mcp_is_a_sentence_for_each_line() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "name", ["mem0.json", "mcp-graph.json", "supermemory-profile.json", "zep-graph.json"]
+)
+def test_a_list_that_nobody_reads_is_counted(tmp_path: Path, name: str) -> None:
+    answer = json.loads((SAMPLES / name).read_text())
+    answer = answer[0] if isinstance(answer, list) else answer
+    path, skips = tmp_path / name, SkipLog()
+    path.write_text(json.dumps({**answer, "list_of_next_year": [{"text": "a"}, {"text": "b"}]}))
+    assert len(list(stream_file(path, skips=skips))) > 0
+    counts = {skip.reason: skip.count for skip in skips.all()}
+    assert counts["elements of the list 'list_of_next_year'"] == 2
+
+
+def test_the_passages_of_an_agent_file_are_records_and_its_files_are_counted() -> None:
+    path, skips = SAMPLES / "letta-archive.json", SkipLog()
+    found = [one.record.text for one in stream_file(path, skips=skips) if isinstance(one, ImportedRecord)]
+    assert found == ["part03"]
+    assert [(skip.count, skip.reason) for skip in skips.all()] == [(1, "attached files")]
+
+
 def test_an_agent_of_letta_speaks_by_its_tool_and_the_person_in_a_frame() -> None:
     (session,) = read_file(SAMPLES / "letta.json")
     assert [(m.role, m.content, m.tool_name) for turn in session.turns for m in turn.messages] == [
