@@ -105,6 +105,12 @@ def test_a_home_that_a_variable_names_must_exist(
     assert "there is no home at" in hermes("--profile", "work", "memory", "show", code=1).stderr
 
 
+def test_doctor_says_that_it_made_the_home(hermes: Any, nowhere: Path) -> None:
+    home = nowhere / "elsewhere"
+    assert f"{home} did not exist and was made now" in hermes("--home", home, "doctor").stdout
+    assert "did not exist" not in hermes("--home", home, "doctor").stdout
+
+
 def test_a_command_that_writes_makes_the_home(hermes: Any, nowhere: Path) -> None:
     hermes("memory", "add", "The person likes tea.")
     assert "likes tea" in hermes("memory", "show").stdout
