@@ -197,7 +197,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
 def _relative_patterns() -> tuple[re.Pattern[str], ...]:
     """Return the patterns of times that count from now; each has the groups that `_relative` reads."""
     texts = (
-        rf"\b(?P<days>{'|'.join(name for name in _DAYS_AGO if name.isascii())})\b",
+        rf"\b(?P<days>{'|'.join(name for name in _DAYS_AGO if name.isascii())})(?:\s+(?:morning|afternoon|evening|night))?\b",
         rf"(?P<days>{'|'.join(name for name in _DAYS_AGO if not name.isascii())})",
         rf"\b{_COUNT}\s+{_UNIT}\s+ago\b",
         rf"(?P<count>\d+|{_N}+|[两几])[个ヶか]?(?P<unit>{'|'.join(n for n in _UNITS if n[0] > 'z' and _UNITS[n] != 'weekend')})前",
@@ -332,21 +332,28 @@ def _part(text: str, first: int, last: int, when: When, now: datetime) -> tuple[
 
 # Words by which a question asks for anything that was done or said, in the languages in which times are read.
 _ANYTHING = re.compile(
-    r"\b(?:do|did|does|done|doing|happen\w*|summari[sz]e\w*|summary|recap\w*|review|talk\w*|discuss\w*|say|said|going on|news|"
-    r"overview|anything|everything|mach\w*|gemacht|tat\w*|getan|passier\w*|geschah|geschehen|war los|fass\w*|zusammen\w*|gesprochen|"
-    r"besprochen|geredet|erzähl\w*|gesagt|hice|hicimos|hizo|hecho|pasó|ocurrió|resum\w*|hablamos|hablé|dije|fait\w*|fais\w*|passé\w*|"
-    r"arrivé\w*|résum\w*|parl\w*|dit|fatto|fatta|successo|riassum\w*|detto|fiz|fizemos|aconteceu|falamos|gedaan|gebeurd\w*|"
-    r"samenvat\w*|gezegd|gesproken|делал\w*|сделал\w*|случил\w*|произошло|было|говорил\w*|обсуждал\w*|итог\w*|перескаж\w*|подытож\w*|"
-    r"robił\w*|zrobił\w*|stało|działo|yaptım|yaptık|oldu|konuştuk|gjorde|hände|skedde|skjedde|tein|teimme|tapahtui|dělal\w*|stalo)\b"
-    r"|做|发生|干|说|聊|总结|何|した|話|まとめ|무엇|했|요약",
+    r"\b(?:do|did|does|done|doing|happen\w*|summari[sz]e\w*|summary|recap\w*|review|talk\w*|chat\w*|discuss\w*|say|said|going on|went on|"
+    r"up to|news?|topics?|overview|anything|everything|how (?:was|were)|tell me about|mach\w*|gemacht|tat\w*|getan|passier\w*|geschah|"
+    r"geschehen|was (?:war|stand|lief)|alles|fass\w*|zusammen\w*|gesprochen|besprochen|geredet|erzähl\w*|gesagt|hice|hicimos|hizo|hecho|pasó|"
+    r"ocurrió|resum\w*|hablamos|hablé|dije|cont(?:é|amos)|fait\w*|fais\w*|passé\w*|arrivé\w*|résum\w*|racont\w*|parl\w*|dit|fatto|fatta|"
+    r"successo|riassum\w*|detto|fiz|fizemos|aconteceu|falamos|gedaan|gebeurd\w*|gehad|samen\w*|gezegd|gesproken|gjorde|hände|skedde|prata\w*|"
+    r"skjedde|snakke\w*|lavede|talte|skete|tein|teimme|tapahtui|puhu\w*|z?robił\w*|stało|działo|rozmawia\w*|dělal\w*|stalo|mluvil\w*|csinál\w*|"
+    r"történt|beszélt\w*|făcut|vorbit|întâmplat|yaptım|yaptık|oldu|konuştuk|с?делал\w*|случил\w*|произошло|было|говорил\w*|обсуждал\w*|"
+    r"итог\w*|перескаж\w*|подытож\w*|робив|робила|сталося|έκανα|κάναμε|συνέβη|μιλήσαμε|làm|nói|xảy|lakukan|bicarakan|terjadi)\b"
+    r"|做|发生|干|说|聊|谈|讨论|总结|何|した|話|まとめ|무엇|뭐|했|이야기|요약",
     re.IGNORECASE,
+)
+# Words by which a question asks for something else: for what is to be done, or for a person or a thing with a name.
+_NOT_ANYTHING = re.compile(
+    r"\b(?i:should|shall|can|could|will|would|do you|soll\w*|kann\w*)\b|(?<=\w )(?!I\b)[A-ZÀ-Þ]\w+"
 )
 
 # Letters of a word that may stand beside them in any language, as in "was habe ich", and characters of dense scripts.
 MAX_SMALL_WORD = 4
 _SMALL = re.compile(
-    r"\b(?:what|when|there|were|about|have|been|please|with|worüber|haben|hatte\w*|wurde\w*|bitte|über|quelles?|avons|avez|"
-    r"cosas|cosa|abbiamo|która|когда|какие|расскажи)\b|[我我们你们的了过什么事情哪些在是有吗呢都请一下？はがをのにでましたか私たち다을를나는우리]",
+    r"\b(?:what|when|there|were|about|have|been|please|with|since|important|remind|worüber|haben|hatte\w*|wurde\w*|bitte|über|letzte\w*|quelles?|"
+    r"avons|avez|derni\w+|cosas|cosa|pasad\w+|abbiamo|scors\w+|sobre|passad\w+|hebben|która|когда|какие|расскажи|despre|chúng|mistä)\b"
+    r"|[\u3041-\u3096我们你的了过什么事情哪些在是有吗呢都请一下？私다을를나는우리지에야기무슨]",
     re.IGNORECASE,
 )
 
@@ -363,7 +370,7 @@ def asks_for_anything(rest: str) -> bool:
     left = _SMALL.sub(" ", _ANYTHING.sub(" ", rest))
     pieces = (piece for word in words(left) if not is_stop_word(word) for piece in re.split("['’]", word))
     small = all(len(piece) <= MAX_SMALL_WORD for piece in pieces)
-    return bool(_ANYTHING.search(rest)) and not dense_runs(left) and small
+    return bool(_ANYTHING.search(rest)) and not dense_runs(left) and small and not _NOT_ANYTHING.search(rest)
 
 
 def time_bounds(text: str, now: float, zone: tzinfo) -> tuple[float, float] | None:
@@ -604,17 +611,8 @@ def _last_weekday(weekday: int, midnight: datetime) -> datetime:
 
 def _last_monthday(day: int, midnight: datetime) -> When | None:
     """Return the last day with this number in its month that is not after today; None for 0 and numbers above 31."""
-    if not 1 <= day <= 31:
-        return None
-    month = midnight.replace(day=1)
-    while True:
-        try:
-            named = month.replace(day=day)
-        except ValueError:  # a month without such a day
-            named = midnight + timedelta(days=1)
-        if named <= midnight:
-            return _day(named)
-        month = (month - timedelta(days=1)).replace(day=1)
+    days = (midnight - timedelta(days=back) for back in range(62))  # of two months at least one has 31 days
+    return next((_day(moment) for moment in days if moment.day == day), None)
 
 
 def _last_start(start_in: Callable[[int], datetime | None], latest: datetime) -> datetime | None:
