@@ -177,7 +177,7 @@ def test_a_deadline_of_no_hook_is_refused(hermes_home: HermesHome) -> None:
 def test_a_start_does_not_wait_for_a_slow_provider(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
     gate = provider.gates["initialize"] = threading.Event()
-    manager = open_manager(provider, start_wait=0.02)
+    manager = open_manager(provider, start_wait=0.02, deadlines={"handle_tool_call": 0.2})
     manager.initialize_all(A)
     assert "initialize has run" in manager.health()[0].reason
     assert manager.build_system_prompt(A) == ""

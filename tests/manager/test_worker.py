@@ -330,7 +330,7 @@ def crowd(clock: Clock) -> Iterator[Worker]:
     """A worker that runs two calls of different sessions at once."""
     crowd = Worker("crowd", clock, concurrent=2)
     yield crowd
-    assert crowd.stop(5.0)
+    assert crowd.stop(60.0)
 
 
 def test_calls_of_different_sessions_run_at_once_up_to_the_limit(crowd: Worker) -> None:
