@@ -41,7 +41,7 @@ START_LETTERS = 3
 
 # Endings that languages add to the names of months and weekdays, as in Turkish "martta".
 _ENDINGS = {
-    "tr": "(?:['’]?[td][ae]n?)?", "fi": "(?:ssa|sta|ta|n|na)?", "hu": "(?:[áé]?b[ae]n|ig|n|en|on|ön)?",
+    "tr": "(?:['’]?[td][ae]n?)?", "fi": "(?:ssa|sta|ta|n|na)?", "hu": "(?:(?:j?[áé])?b[ae]n|ig|n|en|on|ön)?",
     "sv": "s?", "da": "s?", "nb": "s?",
 }  # fmt: skip
 # Languages whose months need no word before them, because such an ending is enough.
@@ -73,7 +73,7 @@ BOUNDS = {
 
 # Words before the name of a month, and before a name of three letters, which may be another word: "non ho mai visto".
 _BEFORE_MONTH = (
-    r"(?:in|im|en|em|au|aux|de|du|di|del|a|i|w|we|v|ve|u|в|во|у|през|τον|tháng|bulan|di bulan|în|au mois de|anfang|mitte|ende|"
+    r"(?:in|im|en|em|au|aux|de|du|di|del|nel|a|i|w|we|v|ve|u|в|во|у|през|τον|tháng|bulan|di bulan|în|au mois de|anfang|mitte|ende|"
     rf"{'|'.join(BOUNDS)})"
 )
 _BEFORE_SHORT = r"(?:in|im|en|(?<![-'’])i|в|з|с|bulan|anfang|mitte|ende|seit|depuis|sinds|sedan|siden|(?:în|din|pe)(?=\s\w{3}\W*(?:\d|$)))"
@@ -179,7 +179,8 @@ def _patterns() -> list[tuple[str, int, re.Pattern[str], frozenset[str] | None]]
         for key, texts in data.get("relative-type", {}).items():
             if (match := re.fullmatch(r"(\d) (\w+) ago", key)) and match[2] in UNITS:
                 is_only = len(texts) == 1 and len(texts[0]) >= MIN_LETTERS - 1
-                phrases[match[2], int(match[1])].update(texts if is_only else filter(_is_whole, texts))
+                whole = texts if is_only else filter(_is_whole, texts)
+                phrases[match[2], int(match[1])].update(re.sub("^(?:el|le) ", "", text) for text in whole)
         for number, name in enumerate(MONTHS, 1):
             listed = data.get(name, [])
             forms = _forms(listed, language)
@@ -228,7 +229,7 @@ def _counted(text: str, units: Sequence[str]) -> Iterator[tuple[str, str]]:
     words = re.sub(r"\(\\d.*?\)", " ", text).split()
     if not (dense_runs(text) or len(words) > 2 or any(len(word) >= MIN_LETTERS - 1 for word in words)):
         return
-    number = r"*+|[^\W\d_]+)" + r"\s?" * bool(dense_runs(text))
+    number = r"*+|[^\W\d_]+(?:['’][^\W\d_]+)?)" + r"\s?" * bool(dense_runs(text))
     for word in words:
         if word in units:
             for unit in units:

@@ -94,12 +94,12 @@ _BOUND_AFTER = re.compile(
 
 # Words between the beginning and the end of a span; the first ones also join two times.
 _AND = "and|und|y|et|e|и|en|och|og|i"
-_TO = "to|until|till|through|bis|al|a|au|à|по|до|do|tot|til"
+_TO = "to|until|till|through|bis|al|a|au|à|по|до|tot|til"
 _JOINER = re.compile(rf"{_AND}|(?P<to>{_TO}|[-–—])", re.I)
 _OPENING = re.compile(
     r"\b(?:between|from|zwischen|von|entre|tra|fra|tussen|między|между|mellan|mellem|mellom)\s+$", re.I
 )
-_WORD_TO = rf"\s+(?:{_AND}|{_TO})\s+(?:\w{{1,3}}\s+)?|\s*[-–—~到至]\s*|から"
+_WORD_TO = rf"\s+(?:{_AND}|{_TO}|do)\s+(?:\w{{1,3}}\s+)?|\s*[-–—~到至]\s*|から"
 # The other day of "3 to 7 May" and of "May 3-7".
 _DAY_BEFORE = re.compile(rf"(?<![\d.:/-])(\d{{1,2}})(?:st|nd|rd|th|er|º|\.)?(?:{_WORD_TO})(?:the\s+)?$", re.I)
 _DAY_AFTER = re.compile(rf"(?:{_WORD_TO})(\d{{1,2}})(?:(?:st|nd|rd|th)\b|日)?(?!\w|[:/.]\d|\s+[^\W\d])", re.I)
@@ -112,7 +112,7 @@ _PART = re.compile(
     re.I,
 )
 # What may stand between two words for one time, as in "May last year", "3 de mayo de 2025" and "先週の金曜日".
-_BESIDE = re.compile(r"[\s,]*([^\W\d]{0,3})[\s,]*")
+_BESIDE = re.compile(r"[\s,]*([^\W\d]{0,3}|dell['’])[\s,]*")
 
 # A date with a time of day, or without separators, as a program writes them.
 _ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d{8}|\d{4}-W\d\d-?\d")
@@ -206,7 +206,7 @@ def _relative_patterns() -> tuple[re.Pattern[str], ...]:
         # The weekday after it is read by its own name.
         r"(?P<which>上上个?|上个?|这个?|本)(?=(?P<unit>周|星期)[一二三四五六日天])",
         r"(?P<which>上上个?|上个?|这个?|本|先々|先|今)(?P<unit>[周週]末|周|週|星期|月)|(?P<which2>去|今|前)(?P<unit2>年)",
-        r"\b(?P<which>(?:vor)?letzte|diese)[nrsm]?\s+(?P<unit>woche|monat|jahr|wochenende)\b",
+        r"\b(?P<which>(?:vor)?letzte|diese)[nrsm]?\s+(?P<unit>woche|monat|jahr|wochenende)(?:e?s)?\b",
         r"\b(?:(?:last|past|over\s+the|at\s+the|on\s+the|during\s+the|am|since\s+the)\s+)(?P<weekend>weekend|wochenende)\b",
         rf"\b(?:{_W}),?\s+the\s+(?P<monthday>\d{{1,2}})(?:st|nd|rd|th)\b",
         rf"\b(?:last|past|this|on|since|before|after|until|till|from)\s+(?P<weekday>{_W})\b",

@@ -342,6 +342,20 @@ def test_a_number_in_words_is_read_in_other_languages(text: str, days: int) -> N
     assert start <= NOW - timedelta(days=days) < end
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "im Mai letzten Jahres",
+        "en mayo del año pasado",
+        "nel maggio dell'anno scorso",
+        "em maio do ano passado",
+        "i maj förra året",
+    ],
+)
+def test_a_month_of_last_year_is_read_in_other_languages(text: str) -> None:
+    assert only_time(text) == (at(2023, 5, 1, 0), at(2023, 6, 1, 0))
+
+
 def test_a_bound_of_a_month_is_read_in_other_languages() -> None:
     assert only_time("depuis février")[0] == at(2024, 2, 1, 0)
 
