@@ -11,19 +11,16 @@ from functools import cache, partial
 
 from msgspec import Struct, structs
 
-from hermes_core.recall.calendar_words import BOUNDS, CalendarTime, find_times
+from hermes_core.recall.calendar_words import BOUNDS, WEEKDAYS, CalendarTime, find_times
+from hermes_core.recall.calendar_words import MONTHS as MONTH_NAMES
 from hermes_core.recall.tokens import dense_runs, is_stop_word, words
 
-_MONTHS_IN_ORDER = "january february march april may june july august september october november december"
-_MONTH_NAMES = _MONTHS_IN_ORDER.split()
-MONTHS = {name: i for i, name in enumerate(_MONTH_NAMES, 1)} | {
-    name[:3]: i for i, name in enumerate(_MONTH_NAMES, 1)
+MONTHS = {name: i for i, name in enumerate(MONTH_NAMES, 1)} | {
+    name[:3]: i for i, name in enumerate(MONTH_NAMES, 1)
 }
 MONTHS["sept"] = 9
-_WEEKDAYS = {
-    name: i
-    for i, name in enumerate(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"])
-}
+_WEEKDAYS = {name: i for i, name in enumerate(WEEKDAYS)}
+_NUMBERS = "one two three four five six seven eight nine ten eleven twelve"
 
 _ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
 
@@ -50,12 +47,8 @@ _PATTERN_TEXTS = (
     rf"(?<![a-z\d_/-]){_YEAR}(?:s\b|(?![a-z\d_-]))",
 )
 
-_COUNTS = {"a": 1, "an": 1, "half a": 0.5, "half an": 0.5, "couple of": 2, "两": 2, "few": 3, "几": 3} | {
-    name: i
-    for i, name in enumerate(
-        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], 1
-    )
-}
+_COUNTS = {"a": 1, "an": 1, "half a": 0.5, "half an": 0.5, "couple of": 2, "两": 2, "few": 3, "几": 3}
+_COUNTS |= {name: i for i, name in enumerate(_NUMBERS.split(), 1)}
 _COUNT = rf"(?P<count>\d+|(?:a\s+)?(?:couple\s+of|few)|{'|'.join(sorted(_COUNTS, key=len, reverse=True))})"
 _UNIT = r"(?P<unit>minute|hour|day|week|fortnight|month|year)s?"
 _UNITS = {
@@ -584,11 +577,7 @@ def _calendar_time(time: CalendarTime, now: datetime) -> When | None:
         return _day(_last_weekday(time.count, midnight))
     if time.about or time.unit == "day":
         return _ago(now, time.count, time.unit)
-    if time.unit == "week" and time.count > 1:
-        return _days(midnight - timedelta(days=midnight.weekday() + 7 * time.count), 7)
-    if time.count > 1:
-        return None
-    return _last("last" if time.count else "this", time.unit, midnight)
+    return _last(("this", "last", "before last")[time.count], time.unit, midnight) if time.count < 3 else None
 
 
 def _ago(now: datetime, count: float, unit: str) -> When:
