@@ -219,6 +219,13 @@ def test_a_year_that_stands_alone_is_a_time(text: str) -> None:
         ("What happened on 20 November?", True),
         ("Was habe ich letzte Woche gemacht?", True),
         ("我上周做了什么？", True),
+        ("What went on two weeks ago?", True),
+        ("How was my last week?", True),
+        ("Anything important yesterday evening?", True),
+        ("What's new since Monday?", True),
+        ("Where did I go last summer?", False),
+        ("What did Anna do last weekend?", False),
+        ("What should I do this weekend?", False),
         ("What did I buy at the market last week?", False),
         ("Where was I in March?", False),
         ("see you on Monday", False),
@@ -256,6 +263,25 @@ def only_time(text: str) -> tuple[datetime, datetime]:
 )
 def test_last_week_is_read_in_other_languages(text: str) -> None:
     assert only_time(text) == (at(2024, 3, 4, 0), at(2024, 3, 11, 0))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Vad pratade vi om förra veckan?",
+        "Hvad skete der i februar?",
+        "O czym rozmawialiśmy w zeszłym tygodniu?",
+        "O čem jsme mluvili minulý týden?",
+        "Τι έκανα χθες;",
+        "先週は何について話しましたか？",
+        "지난주에 무슨 이야기를 했지?",
+        "Apa yang saya lakukan kemarin?",
+    ],
+)
+def test_a_question_for_anything_of_a_time_is_known_in_other_languages(question: str) -> None:
+    pytest.importorskip("dateparser")
+
+    assert analyse(question, now=NOW.timestamp()).time_only
 
 
 @pytest.mark.parametrize(
@@ -314,6 +340,20 @@ def test_a_number_in_words_is_read_in_other_languages(text: str, days: int) -> N
     start, end = only_time(text)
 
     assert start <= NOW - timedelta(days=days) < end
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "im Mai letzten Jahres",
+        "en mayo del año pasado",
+        "nel maggio dell'anno scorso",
+        "em maio do ano passado",
+        "i maj förra året",
+    ],
+)
+def test_a_month_of_last_year_is_read_in_other_languages(text: str) -> None:
+    assert only_time(text) == (at(2023, 5, 1, 0), at(2023, 6, 1, 0))
 
 
 def test_a_bound_of_a_month_is_read_in_other_languages() -> None:
