@@ -97,11 +97,13 @@ _WORD_TO = rf"\s+(?:{_AND}|{_TO}|do)\s+(?:\w{{1,3}}\s+)?|\s*[-–—~到至]\s*|
 _DAY_BEFORE = re.compile(rf"(?<![\d.:/-])(\d{{1,2}})(?:st|nd|rd|th|er|º|\.)?(?:{_WORD_TO})(?:the\s+)?$", re.I)
 _DAY_AFTER = re.compile(rf"(?:{_WORD_TO})(\d{{1,2}})(?:(?:st|nd|rd|th)\b|日)?(?!\w|[:/.]\d|\s+[^\W\d])", re.I)
 
-# Part of a time: its beginning and its end as shares of it, in the order of the groups of `_PART`.
-_PARTS = ((0.0, 1 / 2), (1 / 2, 1.0), (0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0))
+# Part of a time: its beginning and its end as shares of it, in the order of the groups of `_PART`; the last ones of a month.
+_PARTS = (
+    (0.0, 1 / 2), (1 / 2, 1.0), (0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0), (0.0, 0.24), (0.77, 1.0), (0.97, 1.0),
+)  # fmt: skip
 _PART = re.compile(
-    r"\b(?:(first\s+half)|(second\s+half)|(early|beginning|start|anfang)|(mid|middle|mitte)|(late|end|ende))(?:\s+(?:of|in))?"
-    r"(?:\s+the)?[\s-]+$",
+    r"\b(?:(first\s+half)|(second\s+half)|(early|beginning|start|anfang)|(mid|middle|mitte)|(late|end|ende)|"
+    r"(first\s+week)|(last\s+week)|(last\s+day))(?:\s+(?:of|in))?(?:\s+the)?[\s-]+$",
     re.I,
 )
 # What may stand between two words for one time, as in "May last year", "3 de mayo de 2025" and "先週の金曜日".
