@@ -160,6 +160,16 @@ def untouched_since(first: Mapping[str, str]) -> dict[str, str]:
     return {key: now[key] if key.startswith(of_a_test) else was for key, was in first.items() if key in now}
 
 
+def with_changes_since(last: Mapping[str, str], first: Mapping[str, str]) -> dict[str, str]:
+    """Return the state `first` with the changes that were made to the shared state since `last`."""
+    now = shared_state()
+    return {
+        key: first[key] if last.get(key) == value else value
+        for key, value in now.items()
+        if key in first or last.get(key) != value
+    }
+
+
 def files_below(*folders: Path) -> set[str]:
     """Return the paths of all files below these folders."""
     return {str(path) for folder in folders for path in folder.rglob("*") if not path.is_dir()}

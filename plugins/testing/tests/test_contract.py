@@ -40,7 +40,16 @@ def run(pytester: pytest.Pytester, program: str, *options: str) -> list[Line]:
     pytester.syspathinsert(HERE)
     pytester.makepyfile(test_it=program)
     with tempfile.TemporaryDirectory(dir=FAST if FAST.is_dir() else None) as folder:
-        quiet = ("-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/t")
+        quiet = (
+            "-q",
+            "--assert=plain",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "--hermes-deadlines=10",
+            f"--basetemp={folder}/t",
+        )
         done = pytester.inline_run(*quiet, *options, plugins=[Frozen()])
     return lines_of(done.getreports("pytest_runtest_logreport"))
 
@@ -103,6 +112,36 @@ def test_a_late_hook_is_caught_also_where_its_thread_began_late(
     )  # as if each call had stood in line for a part of its deadline
     program = 'from broken import SUITES\nclass TestSlow(SUITES["test_hooks_keep_their_deadlines[sync_turn]"]): pass'
     assert red(run(pytester, program, "-k", "deadlines")) == ["hooks keep their deadlines[sync turn]"]
+
+
+BESIDE_ANOTHER = """
+    import os
+    from notebook import NotebookContract
+
+    class TestNotebook(NotebookContract): pass
+
+    def test_of_others():
+        os.environ["NOTES_OF_OTHERS"] = "1"
+"""
+
+
+OTHERS_BETWEEN = """
+    import pytest
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(items):
+        items.insert(1, items.pop())
+"""
+
+
+def test_what_another_test_changes_between_two_checks_is_not_blamed_on_the_provider(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTES_OF_OTHERS", "")
+    monkeypatch.delenv("NOTES_OF_OTHERS")
+    pytester.makeconftest(OTHERS_BETWEEN)
+    chosen = ("-k", "it_starts or left_as_it_was or of_others")
+    assert red(run(pytester, BESIDE_ANOTHER, *chosen)) == []
 
 
 HANGING = """

@@ -25,7 +25,7 @@ from hermes_core import (
     Turn,
 )
 from hermes_core.contract.hooks import POLICIES
-from hermes_memory_testing.guards import shared_state
+from hermes_memory_testing.guards import shared_state, with_changes_since
 from hermes_memory_testing.pytest_plugin import CHECK, FIX, NOT_CLAIMED, NOT_RUN, SCALE
 
 if TYPE_CHECKING:
@@ -367,6 +367,9 @@ class Suite:
     _first: ClassVar[Mapping[str, str]]
     """State of the process before the first test of this class. Later tests set the same state again."""
 
+    _last: ClassVar[Mapping[str, str]]
+    """State of the process after the latest test of this class."""
+
     _hung: ClassVar[dict[str, float]]
     """Hooks that hung in an earlier check of this class, each with the deadline that it passed. No other check waits for
     them so long."""
@@ -453,12 +456,15 @@ class Suite:
         self.home = HermesHome(tmp_path / "home")
         self.furnish(self.home, settings)
         if "_first" not in vars(type(self)):
-            type(self)._first = shared_state()
+            type(self)._first = type(self)._last = shared_state()
+        # Other tests may run between two of this class, and what they change is not the provider's.
+        type(self)._first = with_changes_since(self._last, self._first)
         yield
         for run in self._runs:
             if hook := run.hung:
                 self._hung.setdefault(hook, run.deadlines[hook])
             run.discard()
+        type(self)._last = shared_state()
 
     def furnish(self, home: HermesHome, settings: Mapping[str, Any]) -> None:
         """Make a home and put settings and secrets in it."""
