@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from published_corpus import CORPUS, ROOT, Package, quiet_run
+from published_corpus import CORPUS, OURS, Package, quiet_run
 
 LIFE = Path(__file__).with_name("published_life.py")
 STAND_INS = Path(__file__).with_name("stand_ins")
@@ -154,8 +154,8 @@ def base_environment(root: Path) -> Path:
     if not python.exists():
         venv.create(root / "base", with_pip=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    quiet_run([*pip, str(ROOT), str(ROOT / "plugins/agent")])
-    quiet_run([*pip, "--no-deps", "--force-reinstall", str(ROOT), str(ROOT / "plugins/agent")])
+    quiet_run([*pip, *OURS])
+    quiet_run([*pip, "--no-deps", "--force-reinstall", *OURS])
     return python
 
 

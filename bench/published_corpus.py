@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+OURS = tuple(str(ROOT / folder) for folder in ("", "plugins/agent", "plugins/hermes-agent"))
+"""The distributions that run a provider written for Hermes Agent, and chat with it."""
+
 WORD = "Biscuit"
 USER = f"Please remember that my dog is called {WORD} and that our database is PostgreSQL 16."
 ANSWER = f"I will remember that your dog is called {WORD} and that you use PostgreSQL 16."
@@ -101,10 +104,10 @@ def prepare(package: Package, environment: Path, home: Path, env: dict[str, str]
     python = environment / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if python.exists():
-        quiet_run([*pip, "--no-deps", "--force-reinstall", str(ROOT), str(ROOT / "plugins/agent")])
+        quiet_run([*pip, "--no-deps", "--force-reinstall", *OURS])
     else:
         venv.create(environment, with_pip=True)
-        quiet_run([*pip, str(ROOT), str(ROOT / "plugins/agent")])
+        quiet_run([*pip, *OURS])
         quiet_run([*pip, *(["--no-deps"] if package.no_deps else []), *package.pip])
     if package.config:
         (home / "vault").mkdir()

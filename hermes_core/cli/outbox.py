@@ -20,7 +20,7 @@ def outbox() -> None:
 
 @outbox.command("list")
 @limit_option(20, MAX_ROWS)
-@with_memory(reads=True)
+@with_memory(begins=False)
 def list_rows(memory: Memory, limit: int) -> None:
     """Show the dead letters, then the writes that wait, oldest first, with the last error."""
     stored = memory.manager.outbox
@@ -40,7 +40,7 @@ def list_rows(memory: Memory, limit: int) -> None:
 @outbox.command()
 @click.argument("rows", type=int, nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All dead letters.")
-@with_memory(provider=None)
+@with_memory(provider=None, begins=False)
 def retry(memory: Memory, rows: tuple[int, ...], every: bool) -> None:
     """Try the dead letters ROWS again."""
     _need_rows(rows, every)
@@ -54,7 +54,7 @@ def retry(memory: Memory, rows: tuple[int, ...], every: bool) -> None:
 @click.argument("rows", type=int, nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All dead letters.")
 @yes_option
-@with_memory()
+@with_memory(begins=False)
 def delete(memory: Memory, rows: tuple[int, ...], every: bool) -> None:
     """Delete ROWS, dead letters or waiting. The provider never sees them, unless one is on its way just now."""
     _need_rows(rows, every)

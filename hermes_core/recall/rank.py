@@ -436,24 +436,9 @@ _NOT_KNOWN = re.compile(
 )
 # A text that `_NOT_KNOWN` matches has one of these, which two of three texts have not.
 _DENIALS = (
-    *(
-        "n't ",
-        "not ",
-        "no ",
-        " no",
-        "non ",
-        "nothing",
-        "never",
-        "una",
-        "unknown",
-        "nicht",
-        "kein",
-        "pas",
-        "rien",
-        "aucun",
-    ),
-    *("não", "не", "不", "没", "沒", "無", "无", "ませ", "모르", "찾"),
-)
+    "n't ", "not ", "no ", " no", "non ", "nothing", "never", "una", "unknown", "nicht", "kein", "pas", "rien", "aucun",
+    "não", "не", "不", "没", "沒", "無", "无", "ませ", "모르", "찾",
+)  # fmt: skip
 # After these words the message may go on with what is known.
 _BUT = re.compile(
     r"\b(?:but|however|though|although|except|aber|jedoch|mais|pero|però|mas|но)\b|但|でも|しかし",

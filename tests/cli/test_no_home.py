@@ -29,7 +29,28 @@ READS = [
     "keys list",
     "config list",
     "plugins list",
+    "sessions check",
+    "serve token list",
 ]
+CHANGES = [
+    "forget telegram:1 --yes",
+    "forget telegram:1 --dry-run",
+    "memory remove tea",
+    "memory replace tea coffee",
+    "memory pin tea",
+    "memory undo",
+    "memory restore 1",
+    "memory reset --yes",
+    "memory prune --yes",
+    "outbox retry --all",
+    "outbox delete --all --yes",
+    "sessions rename x y",
+    "sessions archive x",
+    "sessions pin x",
+    "sessions delete x --yes",
+    "sessions prune --older-than 3 --yes",
+]
+"""Commands that change what is stored, and store nothing new."""
 
 
 @pytest.fixture
@@ -63,8 +84,10 @@ def test_the_person_is_told_that_nothing_is_stored(hermes: Any, nowhere: Path) -
     [
         command
         for command in READS
-        if command.split()[0] in ("memory", "sessions", "recall", "turns", "outbox", "skills", "providers")
-    ],
+        if command.split()[0]
+        in ("memory", "sessions", "recall", "turns", "outbox", "skills", "providers", "verify")
+    ]
+    + CHANGES,
 )
 def test_a_home_that_was_named_must_exist(hermes: Any, nowhere: Path, command: str) -> None:
     missing = nowhere / "elsewhere"

@@ -29,7 +29,7 @@ with open_memory(provider="") as memory:
 def test_two_processes_that_add_to_one_file_lose_no_entry(home: HermesHome) -> None:
     names = ("left", "right")
     adding = [subprocess.Popen([*python(), "-c", ADD_MANY, name, str(ADDS)]) for name in names]
-    assert [process.wait(50) for process in adding] == [0, 0]
+    assert [process.wait(250) for process in adding] == [0, 0]
     with open_memory(home, provider="") as memory:
         entries = memory.curated.entries("memory")
     assert len(entries) == 2 * ADDS

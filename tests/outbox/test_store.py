@@ -551,4 +551,4 @@ def test_a_file_that_another_writes_to_is_left_as_it_is_at_the_end(
         other.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
         outbox.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20  # a writer waits 30 s for the lock at other times

@@ -159,8 +159,9 @@ def test_a_hostile_text_takes_time_in_proportion_to_its_length(unit: str) -> Non
         return time.thread_time() - start
 
     duration(1_000)
-    # Eight times the text: 64 times the work if it grew with the square.
-    assert duration(40_000) < 40 * max(duration(5_000), 0.002)
+    # Eight times the text: 64 times the work if it grew with the square. The least of three, since a machine that is shared
+    # counts time of others as ours.
+    assert min(duration(40_000) for _ in range(3)) < 40 * max(duration(5_000), 0.002)
 
 
 @given(st.lists(st.tuples(st.sampled_from(PIECES), texts), max_size=3))

@@ -232,7 +232,7 @@ def test_an_interrupted_tool_leaves_a_call_with_a_result() -> None:
 
 
 def test_calls_that_may_run_side_by_side_do_and_their_results_keep_the_order() -> None:
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=60)
 
     def meet(arguments: Mapping[str, Any], session: Session) -> str:
         meeting.wait()

@@ -19,6 +19,8 @@ SOURCE = "basic-memory"
 _HEADER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _PERMALINK = re.compile(r"^permalink:", re.MULTILINE)
 _TITLE = re.compile(r"^title:[ \t]*(\S.*)$", re.MULTILINE)
+_TYPE = re.compile(r"^type:[ \t]*\S", re.MULTILINE)
+_OBSERVED = re.compile(r"^[-*]\s+\[[A-Za-z][^\[\]()\n]{0,60}\]\s+\S", re.MULTILINE)
 _ITEM = re.compile(r"[-*]\s+(.*)")
 # A box to tick is no category: `[ ]`, `[x]`, `[-]`.
 _OBSERVATION = re.compile(r"\[(?![ xX-]\])([^\[\]()]{1,60})\]\s+(.*)")
@@ -33,8 +35,13 @@ def score_basic_memory(path: Path, head: bytes, value: Any) -> int:
     """Return 4 for a text with the header of a note of basic-memory, else 0."""
     if value is not None or not head.startswith(b"---"):
         return 0
-    header = _HEADER.match(_text(path))
-    return 4 if header and _PERMALINK.search(header[1]) else 0
+    text = _text(path)
+    header = _HEADER.match(text)
+    if header is None:
+        return 0
+    # A note has no permalink if the person turned them off.
+    is_note = _TITLE.search(header[1]) and _TYPE.search(header[1]) and _OBSERVED.search(text, header.end())
+    return 4 if _PERMALINK.search(header[1]) or is_note else 0
 
 
 def read_basic_memory(path: Path, skips: SkipLog) -> Iterator[ImportedRecord]:

@@ -1,5 +1,7 @@
 """Importer for sessions of Claude Code: `~/.claude/projects/<folder>/<session id>.jsonl`, a record a line.
 
+Qwen Code writes the same records, with messages as the API of Gemini has them.
+
 Records form a tree (`uuid`, `parentUuid`). A person who goes back to an earlier message types a second prompt below the same
 parent, and the messages of the old branch stay in the file. These are left out. Every other fork is made by the program (a hook,
 a task note, a queued message), and both of its sides are parts of the conversation.
@@ -59,7 +61,7 @@ _SHELL = re.compile(r"<bash-input>(.*?)</bash-input>", re.DOTALL)
 # A later kind wins: a title that the person gave replaces a generated one.
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
 
-_ROLES = ("user", "assistant")
+_ROLES = ("user", "assistant", "tool_result")
 _HIDDEN_FLAGS = (
     "isMeta",
     "isSynthetic",
@@ -103,9 +105,13 @@ class _Tree:
     Attributes:
         prompt_lines: The lines of everything that the person sent.
         origin: Id of the session of which this one is a fork.
+        program: Name of the program.
+        unnamed: Names that were made up for records without an id.
     """
 
     records: dict[str, _Record] = field(default_factory=dict)
+    program: str = SOURCE
+    unnamed: list[str] = field(default_factory=list)
     title: str = ""
     prompt_lines: set[str] = field(default_factory=set)
     origin: str = ""
@@ -151,12 +157,12 @@ def read_claude_code(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
         if first is None:
             continue
         head = ImportedSession(
-            f"{SOURCE}-{session_id}",
-            SOURCE,
+            f"{tree.program}-{session_id}",
+            tree.program,
             tree.title,
             first.timestamp,
             copyable=True,
-            copied_from=f"{SOURCE}-{tree.origin}" if tree.origin else "",
+            copied_from=f"{tree.program}-{tree.origin}" if tree.origin else "",
             in_forms=True,
         )
         yield head, split_turns(chain([first], messages), named=True)
@@ -196,6 +202,9 @@ def _trees(path: Path, skips: SkipLog) -> dict[str, _Tree]:
         else:
             _add(trees.setdefault(session_id, _Tree()), line, value, skips)
     for tree in trees.values():
+        for name in _copies(tree):
+            skips.note(REPEATED, f"line {tree.records[name].number}")
+            del tree.records[name]
         # A summary names the last record that it covers. Older files begin with summaries of other sessions.
         tree.title = next((summaries[leaf] for leaf in reversed(summaries) if leaf in tree.records), "")
     if trees:
@@ -214,8 +223,11 @@ def _add(tree: _Tree, line: JsonLine, value: Mapping[str, Any], skips: SkipLog) 
             return
     else:
         name = _free_name(value, tree)
+        tree.unnamed.append(name)
     if not queued:
         tree.prompt_lines.update(_lines_of_person(value))
+    if isinstance(value.get("message"), Mapping) and "parts" in value["message"]:
+        tree.program = "qwen-code"
     fork = value.get("forkedFrom")
     if isinstance(fork, Mapping) and _is_id(fork.get("sessionId")):
         tree.origin = fork["sessionId"]
@@ -234,6 +246,28 @@ def _add(tree: _Tree, line: JsonLine, value: Mapping[str, Any], skips: SkipLog) 
         queued,
         _moment(value),
     )
+
+
+def _copies(tree: _Tree) -> list[str]:
+    """Return the records without an id of a second copy of the session in the file, which have the times of the first."""
+    timed = [
+        name
+        for name in tree.unnamed
+        if (record := tree.records.get(name)) and record.is_message and record.at == record.at
+    ]
+    # Nobody queues the same text twice in one moment.
+    copies = [name for name in timed if tree.records[name].queued and not name.endswith("-1")]
+    timed = [name for name in timed if not tree.records[name].queued]
+    digests = [name.partition("-")[0] for name in timed]
+    start = 2
+    while start < len(digests) - 1:
+        size = min(start, len(digests) - start)
+        if digests[start] == digests[0] and digests[start : start + size] == digests[:size]:
+            copies += timed[start : start + size]
+            del digests[start : start + size], timed[start : start + size]
+        else:
+            start += 1
+    return copies
 
 
 def _moment(value: Mapping[str, Any]) -> float:
@@ -340,15 +374,19 @@ def _line_messages(line: JsonLine, ref: str, skips: SkipLog) -> list[ImportedMes
     if _is_hidden(value) or message.get("model") == "<synthetic>":
         skips.note("notes and summaries of the program's own", where)
         return []
-    role = value.get("type")
-    if role not in _ROLES:
-        raise expected(where, "user or assistant", role)
-    parts = read_parts(message.get("content"), where, skips)
+    if value.get("type") not in _ROLES:
+        raise expected(where, "user or assistant", value.get("type"))
+    role = "assistant" if value["type"] == "assistant" else "user"
+    parts = read_parts(_content(message), where, skips)
     if (sender := _sender(value)) not in ("", "human") and role == "user":
         parts = without_text(parts, sender, where, skips)
     return read_message(
         role, parts, where, skips, ref=ref, at=at, words=_unwrapped if sender == "human" else _typed
     )
+
+
+def _content(message: Mapping[str, Any]) -> Any:
+    return message.get("content", message.get("parts"))
 
 
 def _sender(value: Mapping[str, Any]) -> str:
@@ -407,12 +445,14 @@ def _lines_of_person(value: Mapping[str, Any]) -> set[str]:
         and not _is_hidden(value)
         and _sender(value) in ("", "human")
     ):
-        content = message.get("content")
+        content = _content(message)
     else:
         return set()
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = [
-        block.get("text") for block in blocks if isinstance(block, Mapping) and block.get("type") == "text"
+        block.get("text")
+        for block in blocks
+        if isinstance(block, Mapping) and block.get("type", "text") == "text"
     ]
     typed = "\n".join(_typed(text) for text in texts if isinstance(text, str))
     return {line.strip() for line in typed.splitlines() if line.strip()}

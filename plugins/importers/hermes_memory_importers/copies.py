@@ -15,7 +15,13 @@ from hermes_core.sessions.lineage import children, first_messages
 from hermes_core.sessions.records import StoredMessage, as_json, sqlite_text
 from hermes_core.sessions.session_store import SessionStore
 from hermes_memory_importers.stream import json_digest
-from hermes_memory_importers.values import ImportedMessage, ImportedSession, ImportedTurn, StreamedSession
+from hermes_memory_importers.values import (
+    ImportedMessage,
+    ImportedSession,
+    ImportedTurn,
+    StreamedSession,
+    is_excerpt,
+)
 
 # Nobody writes so many characters twice by chance.
 _DISTINCTIVE_CHARS = 40
@@ -111,7 +117,8 @@ class CopyFinder:
         if head.copied_from:
             found += [head.copied_from, *children(self._sessions.database, head.copied_from)]
         found += children(self._sessions.database, head.id)
-        return [one for one in dict.fromkeys(found) if one != head.id and one not in used]
+        # A session takes the place of its prompts, and is no copy of them.
+        return [one for one in dict.fromkeys(found) if one not in {head.id, *used} and not is_excerpt(one)]
 
     def _index(self, source: str) -> dict[str, list[str]]:
         index = self._by_first.get(source)

@@ -24,7 +24,7 @@ FORMATS = (
     ),
     ImporterEntry(
         "claude-code",
-        "session files of Claude Code",
+        "session files of Claude Code and Qwen Code",
         "hermes_memory_importers.claude_code:read_claude_code",
         "hermes_memory_importers.claude_code:score_claude_code",
         lines_only=True,
@@ -37,7 +37,7 @@ FORMATS = (
     ),
     ImporterEntry(
         "gemini-cli",
-        "session files of Gemini CLI",
+        "session files and saved chats of Gemini CLI",
         "hermes_memory_importers.gemini_cli:read_gemini_cli",
         "hermes_memory_importers.gemini_cli:score_gemini_cli",
     ),

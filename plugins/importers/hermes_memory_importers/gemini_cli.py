@@ -1,5 +1,7 @@
 """Importer for sessions of Gemini CLI: `~/.gemini/tmp/<project>/chats/session-*.jsonl`, and `session-*.json` of older versions.
 
+`/chat save` writes `checkpoint-*.json`, with the messages as the API has them.
+
 A line is a message, which is written again when it changes; `$set` changes facts about the session, and `$rewindTo` takes a
 message and those behind it back. After a compression, `$set` lists the messages that the model still sees; the others stay
 parts of the conversation.
@@ -20,6 +22,7 @@ from hermes_memory_importers import (
     Part,
     SkipLog,
     StreamedSession,
+    json_digest,
     read_content,
     read_fact,
     read_list,
@@ -54,8 +57,17 @@ class _Session:
 
 
 def score_gemini_cli(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (the arguments of every importer)
-    """Return 4 if a value is a session of Gemini CLI, or the first line of one, else 0."""
-    return 4 if isinstance(value, dict) and {"sessionId", "projectHash"} <= value.keys() else 0
+    """Return 4 if a value is a session of Gemini CLI, the first line of one, or a checkpoint or its first message, else 0."""
+    if not isinstance(value, dict):
+        return 0
+    listed = value.get("history")
+    begins = listed[0] if isinstance(listed, list) and listed else value
+    texts = begins.get("parts") if isinstance(begins, dict) else None
+    first = texts[0] if isinstance(texts, list) and texts else None
+    is_saved = isinstance(first, dict) and (
+        begins is not value or str(first.get("text")).lstrip().startswith(_INJECTED)
+    )
+    return 4 if is_saved or {"sessionId", "projectHash"} <= value.keys() else 0
 
 
 def read_gemini_cli(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
@@ -66,7 +78,7 @@ def read_gemini_cli(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
             _take(session, read_object(value, f"record {number}"), f"record {number}", skips)
         except ImportFailed as exc:
             skips.fault(exc)
-    session_id = read_text(session.facts.get("sessionId"), "sessionId") or path.stem
+    session_id = read_text(session.facts.get("sessionId"), "sessionId")
     messages: list[ImportedMessage] = []
     for where, value in session.messages.values():
         if session.facts.get("kind") == "subagent":
@@ -77,16 +89,18 @@ def read_gemini_cli(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
         except ImportFailed as exc:
             skips.fault(exc)
     if messages:
+        begins = json_digest([(message.role, message.content) for message in messages[:2]])
         yield (
             ImportedSession(
-                f"{SOURCE}-{session_id}",
+                f"{SOURCE}-{session_id or begins}",
                 SOURCE,
                 (read_fact(read_text, session.facts.get("summary"), "summary", skips) or "").partition("\n")[
                     0
                 ][:200],
                 read_fact(read_time, session.facts.get("startTime"), "startTime", skips),
+                minted=not session_id,
             ),
-            split_turns(messages, named=True),
+            tuple(split_turns(messages, named=True)),
         )
 
 
@@ -101,11 +115,13 @@ def _take(session: _Session, value: Mapping[str, Any], where: str, skips: SkipLo
             skips.note(_UNDONE, session.messages.pop(name)[0])
         return
     facts = value.get("$set", value)
-    if "$set" not in value and "id" in value and "type" in value:
+    if "$set" not in value and ({"id", "type"} <= value.keys() or "parts" in value):
         _put(session, value, where, skips)
         return
-    session.facts |= {name: fact for name, fact in read_object(facts, where).items() if name != "messages"}
-    listed = read_list(facts.get("messages") or [], f"{where}, messages")
+    session.facts |= {
+        name: fact for name, fact in read_object(facts, where).items() if name not in ("messages", "history")
+    }
+    listed = read_list(facts.get("messages") or facts.get("history") or [], f"{where}, messages")
     skips.open(len(listed))
     for index, message in enumerate(listed, 1):
         place = f"{where}, message {index}"

@@ -10,7 +10,7 @@ import io
 import pickle
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from hermes_memory_importers import (
     first_bytes,
     read_chat_message,
     read_fact,
+    read_list,
     read_object,
     read_records,
     read_time,
@@ -78,12 +79,19 @@ def read_mem0(path: Path, skips: SkipLog) -> Iterator[StreamedItem]:
     read = partial(_record, field=_LISTED, skips=skips)
     for number, value in enumerate(read_records(path, skips), 1):
         where = f"record {number}"
+        listed: list[tuple[str, Any]] = [(where, value)]
+        related: Sequence[Any] = ()
         if isinstance(value, dict) and _is_list(value):
-            skips.open(len(value["results"]))
-            for at, raw in enumerate(value["results"], 1):
-                yield from yield_record(read, raw, f"{where}, memory {at}", skips)
-        else:
-            yield from yield_record(read, value, where, skips)
+            listed = [(f"{where}, memory {at}", raw) for at, raw in enumerate(value["results"], 1)]
+            related = read_list(value.get("relations") or [], f"{where}, relations")
+            skips.open(len(listed) + len(related))
+        for place, raw in listed:
+            if isinstance(raw, dict) and _is_expired(raw):
+                skips.note(_EXPIRED, place)
+            else:
+                yield from yield_record(read, raw, place, skips)
+        for at, raw in enumerate(related, 1):
+            yield from yield_record(_relation, raw, f"{where}, relation {at}", skips)
 
 
 def _is_memory(value: Mapping[str, Any]) -> bool:
@@ -115,6 +123,16 @@ def _record(raw: object, where: str, field: str, skips: SkipLog) -> ImportedReco
         text, created_at=created or 0.0, updated_at=updated or 0.0, kind="memory", tags=tags
     )
     return ImportedRecord(record, SOURCE)
+
+
+def _relation(raw: object, where: str) -> ImportedRecord:
+    """Return the record of a relation in the graph of entities, which the answer has beside the memories."""
+    value = read_object(raw, where)
+    names = [value.get("source"), value.get("relationship"), value.get("target", value.get("destination"))]
+    if not all(isinstance(name, str) for name in names):
+        raise expected(where, "a relation with 'source', 'relationship' and 'target'", sorted(value))
+    text = whole_text(" ".join(map(str, names)).replace("_", " ")).strip()
+    return ImportedRecord(MemoryRecord(text, kind="relation"), SOURCE)
 
 
 # ---------------------------------------------------------------------------------------------------- the open source

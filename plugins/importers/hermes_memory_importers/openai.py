@@ -98,16 +98,28 @@ def stream_openai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedIte
 
 
 def _conversations(values: Iterable[Any], skips: SkipLog) -> Iterator[Any]:
-    """Yield the values, or the one conversation that they are the messages of."""
-    rest = iter(values)
-    for first in rest:
-        if isinstance(first, dict) and ("role" in first or _is_item(first)):
-            messages = [first, *rest]
-            skips.open(1, len(messages))
-            yield {"messages": messages}
-        else:
-            yield first
-            yield from rest
+    """Yield the conversations among the values, and one of the messages and items that stand between them.
+
+    A file of messages may begin with a record of another kind: a header, the thoughts of the model.
+    """
+    loose: list[Any] = []
+    for value in values:
+        if isinstance(value, dict) and not value.keys() & {"messages", "mapping"}:
+            loose.append(value)
+            continue
+        yield from _chat_of(loose, skips)
+        loose = []
+        yield value
+    yield from _chat_of(loose, skips)
+
+
+def _chat_of(values: list[Any], skips: SkipLog) -> Iterator[Any]:
+    """Yield the chat that the values are the messages of, or the values, if none of them is a message."""
+    if any("role" in value or _is_item(value) for value in values):
+        skips.open(1, len(values))
+        yield {"messages": values}
+    else:
+        yield from values
 
 
 def _session(item: Mapping[str, Any], where: str, skips: SkipLog, saved: ContextRecords) -> ImportedSession:
@@ -153,7 +165,8 @@ def _listed_messages(values: Sequence[Any], where: str, skips: SkipLog) -> list[
         place = f"{where}, message {index}"
         try:
             value = read_object(raw, place)
-            at = read_time(value.get("timestamp") or value.get("created_at"), f"{place}, timestamp")
+            moment = next((value[name] for name in _TIMES if value.get(name)), None)
+            at = read_fact(read_time, moment, f"{place}, timestamp", skips)
             found.append(
                 read_chat_message(value, place, skips, ref=read_text(value.get("id"), f"{place}, id"), at=at)
             )
@@ -335,6 +348,7 @@ def _tree_parts(
             skips.note_part("attached files", where)
 
 
+_TIMES = ("timestamp", "created_at", "create_time", "createdAt", "created", "ts")
 _CHAT_FIELDS = frozenset(
     [
         "id",

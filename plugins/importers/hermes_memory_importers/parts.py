@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,13 +28,19 @@ _ENDS: tuple[tuple[Literal["call", "result"], tuple[str, ...]], ...] = (
 )
 """Ends of the kinds of parts with a call, and with a result, that the table does not know."""
 
-_WORDS = ("text", "refusal", "transcript")
+_WORDS = ("text", "refusal", "transcript", "logs")
 """Fields of a part that hold its words."""
+
+_SERVED = ("output", "outputs", "results", "error")
+"""Fields of a call that hold its result, if the model's own server ran the tool."""
 
 _ROLES = {"ai": "assistant", "human": "user", "model": "assistant"}
 """Other names of roles."""
 
-BESIDE = tuple(name for name, kind in FIELDS.items() if kind.holds in ("media", "thought"))
+BESIDE = (
+    *(name for name, kind in FIELDS.items() if kind.holds in ("media", "thought")),
+    "codex_reasoning_items",
+)
 """Fields beside the content of a message, which are left out."""
 
 # Some models write their thoughts before the answer.
@@ -63,7 +69,7 @@ class Part:
 
 def tool_call(call_id: str, name: str, arguments: object) -> dict[str, object]:
     """Return a tool call in the form of chat APIs. Arguments that are no text become JSON."""
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    text = arguments if isinstance(arguments, str) else _json(arguments or {})
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
 
 
@@ -78,7 +84,10 @@ def read_parts(value: object, where: str, skips: SkipLog) -> Iterator[Part]:
         if raw is None or isinstance(raw, str):
             yield from [Part("text", whole_text(raw))] if raw and raw.strip() else []
             continue
-        kind, part = named_part(read_object(raw, where, "text or an object"))
+        if not isinstance(raw, dict):
+            skips.note_part(f"parts of the kind {type(raw).__name__!r}", where)
+            continue
+        kind, part = named_part(raw)
         kind = kind or ("unknown" if "type" in part else next(iter(part), "unknown"))
         if kind == "tool-invocation" and isinstance(part.get("toolInvocation"), dict):
             part, kind = part["toolInvocation"], "dynamic-tool"
@@ -91,11 +100,13 @@ def read_parts(value: object, where: str, skips: SkipLog) -> Iterator[Part]:
             yield from _call_with_result(part, kind.removeprefix("tool-"), where)
         elif holds == "call":
             yield Part("call", call=_call(part, kind, where))
+            if isinstance(part.get("result"), str):
+                skips.note_part(f"results of the kind {kind[:40]!r}", where)  # a picture that the model made
+            elif any(part.get(name) for name in _SERVED):
+                yield Part("result", _result(part, _SERVED, where, skips), None, *_name(part, where))
         elif holds == "result":
-            given = (part.get(name) for name in ("content", "output", "result", "response"))
-            result = next((one for one in given if one is not None), None)
-            text = json.dumps(result, ensure_ascii=False) if isinstance(result, dict) else result
-            yield Part("result", read_content(text, where, skips), None, *_name(part, where))
+            text = _result(part, ("content", "output", "result", "response"), where, skips)
+            yield Part("result", text, None, *_name(part, where))
         elif words is None or holds == "thought" or part.get("thought") is True:
             skips.note_part(f"parts of the kind {kind[:40]!r}", where)
         elif words.strip():
@@ -243,7 +254,8 @@ def _chat_parts(value: Mapping[str, Any], role: str, name: str, where: str, skip
     content = value.get("content", value.get("parts"))
     if role == "tool":
         call_id = read_text(value.get("tool_call_id"), f"{where}, tool_call_id")
-        yield Part("result", read_content(content, f"{where}, content", skips), None, name, call_id)
+        result = _result({"content": content}, ("content",), f"{where}, content", skips)
+        yield Part("result", result, None, name, call_id)
         return
     yield from read_parts(content, f"{where}, content", skips)
     audio = value.get("audio")
@@ -273,9 +285,21 @@ def _call_with_result(part: Mapping[str, Any], name: str, where: str) -> Iterato
     """Yield the call and the result that a part of the AI SDK holds, whose kind is named after the tool."""
     yield Part("call", call=_call(part, name, where))
     given = next((part[field] for field in ("output", "result", "errorText") if part.get(field)), "")
-    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    text = given if isinstance(given, str) else _json(given)
     if text.strip():
         yield Part("result", whole_text(text), None, "", _name(part, where)[1])
+
+
+def _result(part: Mapping[str, Any], fields: Sequence[str], where: str, skips: SkipLog) -> str:
+    """Return the text of the first of these fields that the result has. An object that is no part becomes JSON."""
+    found = next((one for name in fields if (one := part.get(name))), None)
+    if isinstance(found, list):
+        found = [one if not isinstance(one, dict) or named_part(one)[0] else _json(one) for one in found]
+    return read_content(_json(found) if isinstance(found, dict) else found, where, skips)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _plain(value: object) -> object:
@@ -285,7 +309,7 @@ def _plain(value: object) -> object:
 
 def _call(part: Mapping[str, Any], kind: str, where: str) -> dict[str, object]:
     name, call_id = _name(part, where)
-    given = (part.get(field) for field in ("input", "arguments", "args", "action"))
+    given = (part.get(field) for field in ("input", "arguments", "args", "action", "code", "queries"))
     arguments = next((one for one in given if one is not None), None)
     return tool_call(call_id, name or kind.removesuffix("_call"), arguments)
 

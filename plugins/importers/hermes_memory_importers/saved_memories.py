@@ -45,7 +45,7 @@ def read_saved_memories(path: Path, skips: SkipLog) -> Iterator[ImportedRecord]:
     for number, value in enumerate(read_records(path, skips), 1):
         where = f"record {number}"
         try:
-            found = list(_records(read_object(value, where), where))
+            found = list(_records(read_object(value, where), where, skips))
         except ImportFailed as exc:
             skips.fault(exc)
             continue
@@ -70,7 +70,7 @@ def _is_project(value: Mapping[str, Any]) -> bool:
     return has_id and "name" in value and any(field in value for field in _PROJECT_FIELDS)
 
 
-def _records(value: Mapping[str, Any], where: str) -> Iterator[ImportedRecord]:
+def _records(value: Mapping[str, Any], where: str, skips: SkipLog) -> Iterator[ImportedRecord]:
     if _is_claude_memory(value):
         for text in paragraphs(read_text(value.get("conversations_memory"), where)):
             yield ImportedRecord(MemoryRecord(text, kind=MEMORY_KIND), "claude-ai")
@@ -85,12 +85,12 @@ def _records(value: Mapping[str, Any], where: str) -> Iterator[ImportedRecord]:
             if text := whole_text(read_text(one["content"], where)).strip():
                 yield ImportedRecord(MemoryRecord(text, created_at=at, kind=MEMORY_KIND), "chatgpt")
     elif _is_project(value):
-        yield from _of_project(value, where)
+        yield from _of_project(value, where, skips)
     else:
         raise expected(where, "saved memories or a project", sorted(value))
 
 
-def _of_project(value: Mapping[str, Any], where: str) -> Iterator[ImportedRecord]:
+def _of_project(value: Mapping[str, Any], where: str, skips: SkipLog) -> Iterator[ImportedRecord]:
     name = whole_text(read_text(value.get("name"), f"{where}, name")).strip()
     source = "claude-ai" if "uuid" in value else "chatgpt"
     at = read_time(value.get("created_at"), f"{where}, created_at") or 0.0
@@ -108,7 +108,9 @@ def _of_project(value: Mapping[str, Any], where: str) -> Iterator[ImportedRecord
         for raw in read_list(value.get(field) or [], f"{where}, {field}"):
             doc = read_object(raw, f"{where}, {field}")
             file = read_text(doc.get("filename") or doc.get("name"), f"{where}, filename")
-            yield from record(f"{file} of project {name}", doc.get("content"), field)
+            held = list(record(f"{file} of project {name}", doc.get("content"), field))
+            skips.note_part("attached files", f"{where}, {field}", not held)
+            yield from held
 
 
 def paragraphs(text: str) -> Sequence[str]:

@@ -28,10 +28,10 @@ from hermes_memory_importers.conversations import yield_record
 
 SOURCE = "supermemory"
 
-_LISTS = ("memories", "memoryEntries", "documents")
+_LISTS = ("memories", "memoryEntries", "documents", "results")
 _PIECES = "chunks"
 
-_MARKS = {"isLatest", "isForgotten", "isStatic", "isInference", "spaceId"}
+_MARKS = {"isLatest", "isForgotten", "isStatic", "isInference", "similarity", "spaceId"}
 _DOCUMENT = {"containerTags", "customId", "connectionId", "processingMetadata", "memoryEntries", "system"}
 
 
@@ -39,11 +39,8 @@ def score_supermemory(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG0
     """Return 5 for an answer or an element of Supermemory, else 0."""
     if not isinstance(value, dict):
         return 0
-    known = _kind(value) or any(
-        isinstance(value.get(name), list)
-        and any(isinstance(one, dict) and _kind(one) for one in value[name][:5])
-        for name in _LISTS
-    )
+    listed = [one for name in _LISTS if isinstance(value.get(name), list) for one in value[name][:5]]
+    known = _kind(value) or any(isinstance(one, dict) and _kind(one) for one in [*listed, *_profile(value)])
     return 5 if known else 0
 
 
@@ -62,6 +59,7 @@ def read_supermemory(path: Path, skips: SkipLog) -> Iterator[ImportedRecord]:
                 if value.get(name)
                 for one in read_list(value[name], f"{where}, {name}")
             ]
+            elements += [("profile", one) for one in _profile(value)]
             pieces = len(read_list(value.get(_PIECES) or [], f"{where}, {_PIECES}"))
         except ImportFailed as exc:
             skips.fault(exc)
@@ -70,6 +68,17 @@ def read_supermemory(path: Path, skips: SkipLog) -> Iterator[ImportedRecord]:
         skips.note_part("pieces of documents", where, pieces)
         for at, (name, one) in enumerate(elements, 1):
             yield from _element(one, f"{where}, {name} {at}", skips)
+
+
+def _profile(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the memories of the profile of a person, whose answer has only their texts."""
+    profile = value.get("profile")
+    lists = profile.items() if isinstance(profile, dict) else ()
+    return [
+        {"memory": text, "isStatic": name == "static"}
+        for name, held in lists
+        for text in (held if isinstance(held, list) else [])
+    ]
 
 
 def _kind(value: Mapping[str, Any]) -> str:

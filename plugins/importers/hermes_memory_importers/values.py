@@ -114,9 +114,17 @@ class ImportedRecord:
     title: str = ""
 
 
+_EXCERPT = "-prompts"
+
+
 def excerpt_id(session_id: str) -> str:
     """Return the id of the session that holds only the prompts of this one."""
-    return f"{session_id}-prompts"
+    return session_id + _EXCERPT
+
+
+def is_excerpt(session_id: str) -> bool:
+    """Return True for the id of a session that holds only the prompts of another one."""
+    return session_id.endswith(_EXCERPT)
 
 
 _MOST_AHEAD = 100
@@ -172,7 +180,7 @@ def with_calls(messages: Iterable[ImportedMessage]) -> Iterator[ImportedMessage]
                 if message is not None and len(ahead) <= _MOST_AHEAD:
                     break  # the call may follow
             ahead.popleft()
-            is_named = first.tool_name or not names.get(call_id)
+            is_named = first.role != "tool" or first.tool_name or not names.get(call_id)
             yield first if is_named else replace(first, tool_name=names[call_id])
             for own_id, name in map(_call_of, first.tool_calls):
                 names[own_id] = name

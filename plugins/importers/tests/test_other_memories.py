@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sqlite3
 from collections.abc import Callable
@@ -39,6 +40,29 @@ def test_the_last_messages_of_mem0_are_a_session_of_their_scope(sample_file: Cal
     assert [(m.role, m.speaker, m.content) for turn in session.turns for m in turn.messages] == [
         ("user", "Ann", "part03"),
         ("assistant", "", "part04"),
+    ]
+
+
+def test_relations_of_mem0_are_records_and_an_expired_memory_is_counted() -> None:
+    path, skips = SAMPLES / "mem0-graph.json", SkipLog()
+    found = [one.record.text for one in stream_file(path, skips=skips) if isinstance(one, ImportedRecord)]
+    assert found == ["part01", "ann likes to eat part03", "part04 knows ann"]
+    assert [(skip.count, skip.reason) for skip in skips.all()] == [(1, "memories that have expired")]
+
+
+def test_the_graph_that_the_memory_server_answers_is_read_as_its_file_is() -> None:
+    assert [text for _, text, _ in records(SAMPLES / "mcp-graph.json")] == [
+        "Ann (person): part01",
+        "part02 (city)",
+        "Ann lives in part03",
+    ]
+
+
+def test_a_profile_and_a_search_of_supermemory_are_those_of_supermemory() -> None:
+    assert [(source, text) for source, text, _ in records(SAMPLES / "supermemory-profile.json")] == [
+        ("supermemory", "part03"),
+        ("supermemory", "part01"),
+        ("supermemory", "part02"),
     ]
 
 
@@ -186,6 +210,24 @@ def test_a_branch_of_the_agents_sdk_is_a_branch_with_the_messages_behind_the_for
     }
 
 
+def test_a_broken_message_of_cursor_costs_itself_only(tmp_path: Path) -> None:
+    path, skips = tmp_path / "state.vscdb", SkipLog()
+    headers = [{"bubbleId": name} for name in "123"]
+    rows = {
+        "composerData:a": json.dumps({"name": "N", "fullConversationHeadersOnly": headers}),
+        "bubbleId:a:1": json.dumps({"type": 1, "bubbleId": "1", "text": "hello"}),
+        "bubbleId:a:2": "{torn",
+        "bubbleId:a:3": json.dumps({"type": 2, "bubbleId": "3", "text": "hi"}),
+    }
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE cursorDiskKV (key TEXT, value BLOB)")
+        connection.executemany("INSERT INTO cursorDiskKV VALUES (?, ?)", rows.items())
+        connection.commit()
+    ((_, turns),) = (item for item in stream_file(path, skips=skips) if isinstance(item, tuple))
+    assert [message.content for turn in turns for message in turn.messages] == ["hello", "hi"]
+    assert [(skip.count, skip.fault) for skip in skips.all()] == [(1, True)]
+
+
 def test_a_conversation_of_cursor_has_the_order_of_its_headers(sample_file: Callable[[str], Path]) -> None:
     newer, older = read_file(sample_file("cursor.sql"))
     assert [(m.role, m.content, m.tool_name) for turn in newer.turns for m in turn.messages] == [
@@ -195,6 +237,10 @@ def test_a_conversation_of_cursor_has_the_order_of_its_headers(sample_file: Call
         ("assistant", "part06", ""),
     ]
     assert (newer.id, newer.title, older.id) == ("cursor-c1", "Fix it", "cursor-c2")
+
+
+def test_a_note_of_basic_memory_needs_no_permalink() -> None:
+    assert records(SAMPLES / "basic-memory-plain.md") == [("basic-memory", "Tea: part01 #brew", 0.0)]
 
 
 def test_a_note_of_basic_memory_is_a_record_for_each_fact(tmp_path: Path) -> None:

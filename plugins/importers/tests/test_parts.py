@@ -67,6 +67,7 @@ TEXT = {"type": "text", "text": "look"}
         ({"type": "input_audio", "transcript": "done"}, "done", ""),
         ("done", "done", ""),
         ({"type": "text", "text": " "}, "", ""),
+        (5, "", "parts of the kind 'int'"),
     ],
 )
 def test_a_part_is_stored_or_counted_by_its_kind(tmp_path: Path, part: Any, stored: str, reason: str) -> None:
@@ -177,6 +178,73 @@ def test_a_result_stands_behind_its_call_with_the_name_of_the_tool(tmp_path: Pat
     messages, _ = read(lines(tmp_path, *records))
     assert [message.content for message in messages] == ["go", "7", "wait", "42", "and?", "43"]
     assert [message.tool_name for message in messages if message.role == "tool"] == ["", "f", "f"]
+
+
+def test_a_call_without_an_id_names_only_results(tmp_path: Path) -> None:
+    messages, _ = read(
+        lines(
+            tmp_path,
+            {"role": "user", "content": "What is here?"},
+            {"role": "assistant", "content": [{"functionCall": {"name": "ls", "args": {}}}]},
+            {"role": "tool", "content": "a.py"},
+            {"role": "assistant", "content": "A file."},
+        )
+    )
+    assert [message.tool_name for message in messages] == ["", "", "ls", ""]
+
+
+def items(tmp_path: Path, *records: Any) -> tuple[list[ImportedMessage], dict[str, int]]:
+    path = tmp_path / "items.jsonl"
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return read(path, load_extensions(Config()))
+
+
+def test_a_file_of_messages_may_begin_with_a_record_of_another_kind(tmp_path: Path) -> None:
+    messages, counts = items(
+        tmp_path,
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"role": "user", "content": "hello"},
+        {"type": "web_search_call", "id": "w", "action": {"query": "q"}},
+        {"role": "assistant", "content": "hi"},
+    )
+    assert [message.content for message in messages] == ["hello", "", "hi"]
+    assert counts == {"parts of the kind 'reasoning'": 1}
+
+
+@pytest.mark.parametrize(
+    ("item", "arguments", "result"),
+    [
+        ({"type": "mcp_call", "name": "f", "arguments": "{}", "output": "done"}, "{}", "done"),
+        (
+            {"type": "code_interpreter_call", "code": "1+1", "outputs": [{"type": "logs", "logs": "2"}]},
+            "1+1",
+            "2",
+        ),
+        (
+            {"type": "file_search_call", "queries": ["q"], "results": [{"file_id": "f", "text": "found"}]},
+            '["q"]',
+            "found",
+        ),
+    ],
+)
+def test_a_call_that_the_models_server_ran_holds_its_result(
+    tmp_path: Path, item: dict[str, Any], arguments: str, result: str
+) -> None:
+    messages, counts = items(tmp_path, {"role": "user", "content": "hello"}, item)
+    assert [message.content for message in messages] == ["hello", "", result]
+    assert messages[1].tool_calls[0]["function"]["arguments"] == arguments
+    assert counts == {}
+
+
+def test_the_output_of_a_shell_is_a_result(tmp_path: Path) -> None:
+    output = {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "a.py", "stderr": ""}]}
+    messages, counts = items(tmp_path, {"type": "shell_call", "call_id": "c", "action": {}}, output)
+    assert ("a.py" in messages[1].content, counts) == (True, {})
+
+
+def test_a_result_that_is_an_object_is_stored_as_json(tmp_path: Path) -> None:
+    messages, counts = read(lines(tmp_path, {"role": "tool", "name": "f", "content": {"ok": True}}))
+    assert ([message.content for message in messages], counts) == (['{"ok": true}'], {})
 
 
 def test_a_result_that_begins_a_session_stands_behind_its_call(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,27 @@ def test_the_files_of_a_session_of_opencode_are_read_with_it(tmp_path: Path) -> 
     }
 
 
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_saved_chat_of_gemini_cli_begins_with_the_person(tmp_path: Path, bare: bool) -> None:
+    path, saved = tmp_path / "checkpoint-x.json", json.loads((SAMPLES / "gemini-checkpoint.json").read_text())
+    path.write_text(json.dumps(saved["history"] if bare else saved))
+    (session,) = read_file(path)
+    assert session.source == "gemini-cli"
+    assert talk(session) == [
+        ("assistant", "part02"),
+        ("user", "part03"),
+        ("assistant", ""),
+        ("tool", '{"output": "part06"}'),
+        ("assistant", "part07"),
+    ]
+
+
+def test_a_session_of_qwen_code_is_that_of_qwen_code() -> None:
+    (session,) = read_file(SAMPLES / "qwen-code.jsonl")
+    assert (session.id, session.source) == ("qwen-code-q1", "qwen-code")
+    assert talk(session) == [("user", "part01"), ("assistant", "part04"), ("tool", '{"output": "part06"}')]
+
+
 # -------------------------------------------------------------------------------------------------------- prompt histories
 
 
@@ -256,6 +278,16 @@ def test_a_session_has_its_prompts_once_whichever_file_comes_first(
         "codex-0196-a": ["part01", "yes", "part02", "no"],
         "codex-0196-b-prompts": ["part03"],
     }
+
+
+def test_a_prompt_of_the_same_moment_is_no_copy_of_its_session(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    moment = datetime(2026, 9, 1, 10, 0, 1, tzinfo=UTC).timestamp()
+    prompt = {"session_id": "0196-a", "ts": int(moment), "text": "part01"}
+    history = written(tmp_path / "history.jsonl", prompt)
+    imported(hermes_home, history, codex_session(tmp_path / "rollout.jsonl"))
+    assert stored(hermes_home) == {"codex-0196-a": ["part01", "yes", "part02", "no"]}
 
 
 def test_pasted_texts_stand_in_a_prompt_of_claude_code() -> None:

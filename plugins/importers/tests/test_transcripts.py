@@ -936,6 +936,7 @@ def test_a_big_list_takes_the_memory_of_one_conversation(tmp_path: Path) -> None
             chat = {"id": str(n), "messages": [{"role": "user", "content": "x" * 400_000}]}
             file.write(("[" if n == 0 else ",") + json.dumps(chat))
         file.write("]")
+    next(stream_file(path))  # what the first one loads is not of the file
     tracemalloc.start()
     count = sum(1 for _ in stream_file(path))
     _, peak = tracemalloc.get_traced_memory()
@@ -944,7 +945,10 @@ def test_a_big_list_takes_the_memory_of_one_conversation(tmp_path: Path) -> None
     assert peak < 4_500_000
 
 
-@pytest.mark.parametrize("name", ["codex.jsonl", "gemini-cli.jsonl", "openclaw.jsonl", "pi.jsonl"])
+@pytest.mark.parametrize(
+    "name",
+    ["claude-code.jsonl", "codex.jsonl", "gemini-cli.jsonl", "openclaw.jsonl", "pi.jsonl", "qwen-code.jsonl"],
+)
 def test_a_transcript_that_was_joined_of_two_copies_has_its_messages_once(tmp_path: Path, name: str) -> None:
     data = (Path(__file__).parent / "samples" / name).read_bytes()
     path = tmp_path / name
@@ -955,3 +959,24 @@ def test_a_transcript_that_was_joined_of_two_copies_has_its_messages_once(tmp_pa
             [(m.role, m.content) for one in read_file(path) for turn in one.turns for m in turn.messages]
         )
     assert found[0] == found[1] != []
+
+
+def test_a_joined_transcript_without_ids_has_its_messages_once(tmp_path: Path) -> None:
+    said = [("user", "yes", 1), ("assistant", "done", 2), ("user", "yes", 3), ("assistant", "done", 4)]
+    lines = "".join(
+        json.dumps(
+            {
+                "type": role,
+                "sessionId": "s",
+                "timestamp": f"2026-09-01T10:00:0{second}.000Z",
+                "message": {"role": role, "content": text},
+            }
+        )
+        + "\n"
+        for role, text, second in said
+    )
+    path = tmp_path / "s.jsonl"
+    path.write_text(lines * 2)
+    (session,) = read_file(path)
+    found = [(m.role, m.content) for turn in session.turns for m in turn.messages]
+    assert found == [(role, text) for role, text, _ in said]

@@ -629,7 +629,7 @@ def test_a_move_is_refused_while_another_program_has_the_file_open(
                 if act := next(waits, None):
                     act("\n")
                     other.stdin.flush()  # type: ignore[union-attr]
-                    other.wait(30)
+                    other.wait(120)
 
             work.wait(sleep)
             assert work.run(work.plan()).switched

@@ -61,7 +61,7 @@ def test_a_note_is_added_edited_removed_and_brought_back(serve: Serve, open_page
     assert served.memory.curated.entries("memory") == ("Likes black tea",)
 
     page.get_by_role("button", name="Remove").click()
-    assert served.memory.curated.entries("memory") == ()
+    assert until(lambda: served.memory.curated.entries("memory") == ())
 
     page.get_by_role("link", name="Timeline").click()
     page.get_by_role("button", name="Undo").first.click()
@@ -904,7 +904,7 @@ def test_more_rows_have_the_focus_where_they_begin(serve: Serve, open_page: Open
         expect(page.locator(".rows")).to_have_count(lists)
         expect(page.locator(".rows").last).to_be_focused()
         page.keyboard.press("Tab")
-        assert page.locator(".rows").last.locator(":focus").count() == 1
+        expect(page.locator(".rows").last.locator(":focus")).to_have_count(1)
 
 
 # The controls that a person can use, in the order of the page. `checkVisibility` knows what a closed <details> hides.
