@@ -16,8 +16,8 @@ import sys
 import sysconfig
 import tempfile
 import uuid
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from importlib_metadata import PathDistribution
 
+from hermes_core.manager.manager import MemoryManager
+from hermes_core.manager.stats import NO_DEADLINES, ManagerConfig
 from tests.engine import sitecustomize
 from tests.postgres_server import drop_schema, server_url
+from tests.rounds import rounds
 from tests.temp_folder import DISK, put_temp_folders_in_memory
 from tests.windows.sitecustomize import RULES
 
@@ -43,11 +46,13 @@ os.environ["HERMES_SEMANTIC"] = "off"
 _temp_folder = put_temp_folders_in_memory()
 
 # What hypothesis tries is judged by what it does, never by the clock: a busy machine fails no test. Each run of the suite
-# tries the same examples; `make chaos` tries others each time, with `--hypothesis-profile=random`.
+# tries the same examples, a fifth of those of `make chaos`, which tries others each time, with `--hypothesis-profile=random`.
 settings.register_profile(
     "random", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
-settings.register_profile("same", settings.get_profile("random"), derandomize=True, database=None)
+settings.register_profile(
+    "same", settings.get_profile("random"), max_examples=rounds(100), derandomize=True, database=None
+)
 settings.load_profile("same")
 
 # Not defined without need: pytest refuses the name, even of an empty list, below another rootdir.
@@ -149,6 +154,29 @@ def make_ssl_contexts_once() -> None:
     ssl.create_default_context = context_once
 
 
+def lengthen_deadlines() -> None:
+    """Give the hooks that have a few seconds, and the starts of providers, ten times as many unless a test names them.
+
+    Otherwise, a machine that stands still for a second would fail a test: it would have reached the deadline of a hook
+    that the test is not about.
+    """
+    deadlines_of, make = ManagerConfig.deadlines_of, MemoryManager.__init__
+
+    @wraps(deadlines_of)
+    def longer(self: ManagerConfig, of_provider: Mapping[str, float] = NO_DEADLINES) -> dict[str, float]:
+        deadlines = deadlines_of(self, of_provider)
+        named = {"construct", *of_provider, *self.deadlines}
+        short = {hook for hook, seconds in deadlines.items() if seconds < 10} - named
+        return deadlines | {hook: 10 * deadlines[hook] for hook in short}
+
+    @wraps(make)
+    def make_patient(self: MemoryManager, *arguments: Any, start_wait: float = 20.0, **options: Any) -> None:
+        make(self, *arguments, start_wait=start_wait, **options)
+
+    ManagerConfig.deadlines_of = longer  # type: ignore[method-assign]
+    MemoryManager.__init__ = make_patient  # type: ignore[method-assign]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Run once in each process of the suite, and in runs of pytest that tests start."""
     if os.name == "nt" or os.environ.get(RULES) == "windows":
@@ -156,6 +184,7 @@ def pytest_configure(config: pytest.Config) -> None:
     read_metadata_once()
     read_hook_specifications_once()
     make_ssl_contexts_once()
+    lengthen_deadlines()
 
 
 @pytest.hookimpl(trylast=True)

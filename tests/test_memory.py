@@ -1152,7 +1152,7 @@ def test_writes_for_one_account_wait_when_an_own_provider_is_set_to_another(herm
         end_pauses(hermes_home)
         with open_memory(hermes_home, provider=source) as memory:
             say(memory, memory.start_session(), f"said to {bank}")
-            memory.flush(2)
+            memory.flush(2 if down else 30)
             dead = [row.error for row in memory.manager.outbox.dead_letters("herd")]
             assert dead == ([] if down else [ANOTHER_ACCOUNT])
     assert [turn.user for turn in kept] == ["said to b"]

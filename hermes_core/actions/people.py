@@ -81,5 +81,5 @@ def report_sentences(report: ForgetReport) -> list[str]:
             whose = "which it should not" if left.promised else "which this command does not delete"
             sentences.append(f"{left.place} holds {counted(left.hits, 'text')} of {report.user}, {whose}")
     if clean := [left.place for left in report.places if not (left.hits or left.error)]:
-        sentences.append(f"nothing of {report.user} was found in {', '.join(clean)}")
+        sentences.append(f"no text of {report.user} was found in {', '.join(clean)}")
     return [*sentences, *(f"not deleted: {sentence}" for sentence in report.remaining)]

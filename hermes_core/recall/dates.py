@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import cache
+from functools import cache, partial
 
 from msgspec import Struct, structs
 
-from hermes_core.recall.calendar_words import find_times
+from hermes_core.recall.calendar_words import BOUNDS, WEEKDAYS, CalendarTime, find_times
+from hermes_core.recall.calendar_words import MONTHS as MONTH_NAMES
 from hermes_core.recall.tokens import dense_runs, is_stop_word, words
 
-_MONTHS_IN_ORDER = "january february march april may june july august september october november december"
-_MONTH_NAMES = _MONTHS_IN_ORDER.split()
-MONTHS = {name: i for i, name in enumerate(_MONTH_NAMES, 1)} | {
-    name[:3]: i for i, name in enumerate(_MONTH_NAMES, 1)
+MONTHS = {name: i for i, name in enumerate(MONTH_NAMES, 1)} | {
+    name[:3]: i for i, name in enumerate(MONTH_NAMES, 1)
 }
 MONTHS["sept"] = 9
-_WEEKDAYS = {
-    name: i
-    for i, name in enumerate(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"])
-}
+_WEEKDAYS = {name: i for i, name in enumerate(WEEKDAYS)}
+_NUMBERS = "one two three four five six seven eight nine ten eleven twelve"
+
+_ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
 
 _M = "|".join(sorted(MONTHS, key=len, reverse=True))
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
+# A digit, or a Chinese numeral.
+_N = "[\\d一二三四五六七八九十]"
 _PATTERN_TEXTS = (
     rf"(?<!\d){_YEAR}[-/.](?P<number>\d{{1,2}})[-/.]{_DAY}(?!\d)",
     rf"(?<![\d.]){_DAY}\.\s?(?P<number>\d{{1,2}})\.\s?{_YEAR}(?!\d)",
     rf"(?<![\w-]){_YEAR}-(?P<number>0[1-9]|1[0-2])(?![\w-])",
-    rf"{_YEAR}\s*年\s*(?:(?P<number>\d{{1,2}})\s*月\s*(?:(?P<day>\d{{1,2}})\s*日)?)?",
-    r"(?<!\d)(?P<number>\d{1,2})\s*月\s*(?:(?P<day>\d{1,2})\s*日)?",
+    rf"{_YEAR}\s*年\s*(?:(?P<number>{_N}{{1,2}})\s*月\s*(?:(?P<day>{_N}{{1,3}})\s*日)?)?",
+    rf"(?<!{_N})(?P<number>{_N}{{1,2}})\s*月\s*(?:(?P<day>{_N}{{1,3}})\s*日)?",
+    rf"\b(?P<ordinal>{'|'.join(_ORDINALS)})\s+of\s+(?P<month>{_M})\b(?:,?\s+{_YEAR})?\b",
     rf"\b{_DAY}(?:\s+of)?\s+(?P<month>{_M})\b\.?(?:,?\s+{_YEAR})?\b",
     rf"\b(?P<month>{_M})\b\.?\s+{_DAY}\b(?!\d)(?:,?\s+{_YEAR}\b)?",
     rf"\b(?P<month>{_M})\b\.?,?\s+{_YEAR}\b",
@@ -40,55 +44,71 @@ _PATTERN_TEXTS = (
     r"\b(?P<month>January|February|April|June|July|August|September|October|November|December)\b",
     r"\band\s+(?P<month>(?-i:March|May))\b",
     # A year is not a part of a word, a version or an id; only "s" may follow it, as in "the 1990s".
-    rf"(?<![a-z\d_-]){_YEAR}(?:s\b|(?![a-z\d_-]))",
+    rf"(?<![a-z\d_/-]){_YEAR}(?:s\b|(?![a-z\d_-]))",
 )
 
-_COUNTS = {"a": 1, "an": 1, "couple of": 2, "few": 3} | {
-    name: i
-    for i, name in enumerate(
-        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], 1
-    )
-}
-_COUNTS |= {name: i for i, name in enumerate("一二三四五六七八九十", 1)} | {"两": 2, "几": 3}
+_COUNTS = {"a": 1, "an": 1, "half a": 0.5, "half an": 0.5, "couple of": 2, "两": 2, "few": 3, "几": 3}
+_COUNTS |= {name: i for i, name in enumerate(_NUMBERS.split(), 1)}
 _COUNT = rf"(?P<count>\d+|(?:a\s+)?(?:couple\s+of|few)|{'|'.join(sorted(_COUNTS, key=len, reverse=True))})"
-_UNIT = r"(?P<unit>day|week|month|year)s?"
-_DAYS_IN = {
-    "day": 1,
-    "week": 7,
-    "month": 30,
-    "year": 365,
-    "天": 1,
-    "日": 1,
-    "周": 7,
-    "星期": 7,
-    "月": 30,
-    "年": 365,
-}
+_UNIT = r"(?P<unit>minute|hour|day|week|fortnight|month|year)s?"
+_UNITS = {
+    "分": "minute", "分钟": "minute", "小时": "hour", "時間": "hour", "天": "day", "日": "day", "周": "week", "星期": "week",
+    "週間": "week", "周末": "weekend", "週末": "weekend", "週": "week", "月": "month", "年": "year", "woche": "week", "wochenende": "weekend", "monat": "month",
+    "jahr": "year",
+}  # fmt: skip
+_DAYS_IN = {"minute": 1 / 1440, "hour": 1 / 24, "day": 1, "week": 7, "fortnight": 14, "month": 30, "year": 365}  # fmt: skip
+# Days around a time of several weeks ago or more, which nobody counts exactly: at most so many.
+_MAX_SLACK = 45
 _DAYS_AGO = {
-    "day before yesterday": 2, "yesterday": 1, "last night": 1, "today": 0, "tonight": 0, "this morning": 0,
+    "day before yesterday": 2, "night before last": 2, "yesterday": 1, "last night": 1, "today": 0, "tonight": 0,
+    "this morning": 0, "this afternoon": 0, "this evening": 0,
     "前天": 2, "一昨日": 2, "昨天": 1, "昨日": 1, "昨晚": 1, "今天": 0, "今日": 0, "gestern": 1, "vorgestern": 2, "heute": 0,
 }  # fmt: skip
-# Month and day of the first of some days. Easter moves, and is computed.
-_HOLIDAYS = {
-    "easter": (0, 0), "ostern": (0, 0), "复活节": (0, 0), "christmas": (12, 25), "weihnachten": (12, 25),
-    "圣诞节": (12, 25), "new year's eve": (12, 31), "new year": (1, 1), "元旦": (1, 1), "halloween": (10, 31),
-    "valentine's day": (2, 14),
+# Month and day; or 0 and days after Easter; or a month, a weekday and its number in the month.
+_HOLIDAYS: dict[str, tuple[int, ...]] = {
+    "easter": (0, 0), "ostern": (0, 0), "复活节": (0, 0), "good friday": (0, -2), "karfreitag": (0, -2), "easter monday": (0, 1),
+    "ostermontag": (0, 1), "ascension day": (0, 39), "pentecost": (0, 49), "whit sunday": (0, 49), "pfingsten": (0, 49),
+    "mardi gras": (0, -47), "christmas": (12, 25), "weihnachten": (12, 25), "圣诞节": (12, 25), "christmas eve": (12, 24),
+    "heiligabend": (12, 24), "boxing day": (12, 26), "new year's eve": (12, 31), "silvester": (12, 31), "new year": (1, 1),
+    "new year's day": (1, 1), "neujahr": (1, 1), "元旦": (1, 1), "halloween": (10, 31), "valentine's day": (2, 14),
+    "may day": (5, 1), "国庆节": (10, 1), "thanksgiving": (11, 3, 4), "mother's day": (5, 6, 2), "father's day": (6, 6, 3),
+    "labor day": (9, 0, 1),
 }  # fmt: skip
 # First month of a season on the northern half of the earth.
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 
-# A bound is the word that makes a time the beginning or the end of a span.
-_BOUNDS = {
-    "before": "end", "prior to": "end", "until": "end", "till": "end", "up to": "end", "bis": "end",
-    "since": "start", "from": "start", "seit": "start", "自从": "start", "after": "past", "nach": "past",
-}  # fmt: skip
 _BOUND_BEFORE = re.compile(
-    rf"(?:\b(?P<bound>{'|'.join(sorted(_BOUNDS, key=len, reverse=True))})\s+|自从\s*)(?:the\s+)?$", re.I
+    rf"(?:\b(?P<bound>{'|'.join(sorted(BOUNDS, key=len, reverse=True))})\s+|(?P<start>自从)\s*)(?:(?:the|last|this)\s+)?$",
+    re.I,
 )
-_BOUND_AFTER = re.compile(r"\s*(?:(?P<end>之前|以前)|(?P<past>之后|以后)|(?P<start>以来|起))")
+_BOUND_AFTER = re.compile(
+    r"\s*(?:(?P<end>之前|以前)|(?P<past>之后|以后)|(?P<start>以来|起|から(?!\s*\d)|부터))"
+)
+
+# Words between the beginning and the end of a span; the first ones also join two times.
+_AND = "and|und|y|et|e|и|en|och|og|i"
+_TO = "to|until|till|through|bis|al|a|au|à|по|до|tot|til"
+_JOINER = re.compile(rf"{_AND}|(?P<to>{_TO}|[-–—])", re.I)
+_OPENING = re.compile(
+    r"\b(?:between|from|zwischen|von|entre|tra|fra|tussen|między|между|mellan|mellem|mellom)\s+$", re.I
+)
+_WORD_TO = rf"\s+(?:{_AND}|{_TO}|do)\s+(?:\w{{1,3}}\s+)?|\s*[-–—~到至]\s*|から"
+# The other day of "3 to 7 May" and of "May 3-7".
+_DAY_BEFORE = re.compile(rf"(?<![\d.:/-])(\d{{1,2}})(?:st|nd|rd|th|er|º|\.)?(?:{_WORD_TO})(?:the\s+)?$", re.I)
+_DAY_AFTER = re.compile(rf"(?:{_WORD_TO})(\d{{1,2}})(?:(?:st|nd|rd|th)\b|日)?(?!\w|[:/.]\d|\s+[^\W\d])", re.I)
+
+# Part of a time: its beginning and its end as shares of it, in the order of the groups of `_PART`.
+_PARTS = ((0.0, 1 / 2), (1 / 2, 1.0), (0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0))
+_PART = re.compile(
+    r"\b(?:(first\s+half)|(second\s+half)|(early|beginning|start|anfang)|(mid|middle|mitte)|(late|end|ende))(?:\s+(?:of|in))?"
+    r"(?:\s+the)?[\s-]+$",
+    re.I,
+)
+# What may stand between two words for one time, as in "May last year", "3 de mayo de 2025" and "先週の金曜日".
+_BESIDE = re.compile(r"[\s,]*([^\W\d]{0,3}|dell['’])[\s,]*")
 
 # A date with a time of day, or without separators, as a program writes them.
-_ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d{8}|\d{4}-W")
+_ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d{8}|\d{4}-W\d\d-?\d")
 
 # End of a span that has no end.
 FAR_FUTURE = 32_503_680_000.0
@@ -139,9 +159,10 @@ class When(Struct, frozen=True):
         """
         if self.end:
             return self.start, self.end
-        year, month, day = self.year or now.year, self.month or 1, self.day or 1
-        if not self.year and (month, day) > (now.month, now.day):
-            year -= 1
+        year, month, day = self.year, self.month or 1, self.day or 1
+        latest = now - timedelta(seconds=1)
+        if not self.year:
+            year = latest.year - ((month, day) > (latest.month, latest.day))
         try:
             start = datetime(year, month, day, tzinfo=now.tzinfo)
             if self.day:
@@ -155,6 +176,10 @@ class When(Struct, frozen=True):
             return None
 
 
+_W = "|".join(_WEEKDAYS)
+_IN = r"\b(?:in|during|since|before|after|until|from|for|of)\s+"
+
+
 @cache
 def _patterns() -> tuple[re.Pattern[str], ...]:
     """Return the patterns, compiled at the first use: that takes 10 ms, and most programs never search."""
@@ -165,18 +190,28 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
 def _relative_patterns() -> tuple[re.Pattern[str], ...]:
     """Return the patterns of times that count from now; each has the groups that `_relative` reads."""
     texts = (
-        rf"\b(?P<days>{'|'.join(name for name in _DAYS_AGO if name.isascii())})\b",
+        rf"\b(?P<days>{'|'.join(name for name in _DAYS_AGO if name.isascii())})(?:\s+(?:morning|afternoon|evening|night))?\b",
         rf"(?P<days>{'|'.join(name for name in _DAYS_AGO if not name.isascii())})",
         rf"\b{_COUNT}\s+{_UNIT}\s+ago\b",
-        r"(?P<count>\d+|[一二三四五六七八九十两几])个?(?P<unit>天|日|周|星期|月|年)前",
+        rf"(?P<count>\d+|{_N}+|[两几])[个ヶか]?(?P<unit>{'|'.join(n for n in _UNITS if n[0] > 'z' and _UNITS[n] != 'weekend')})前",
         rf"\b(?:last|past|previous)\s+(?P<recent>){_COUNT}\s+{_UNIT}\b",
-        r"\b(?P<which>last|past|previous|this)\s+(?P<unit>weekend|week|month|year)\b",
-        r"\b(?P<which>letzte|diese)[nrsm]?\s+(?P<unit>woche|monat|jahr)\b",
-        r"(?P<which>上个?|这个?|本)(?P<unit>周末|周|星期|月)|(?P<which2>去|今)(?P<unit2>年)",
-        rf"\b(?:last|past|on|since|before|after|until|till|from)\s+(?P<weekday>{'|'.join(_WEEKDAYS)})\b",
+        r"\bthe\s+(?P<unit>weekend|week|month|quarter|year)\s+(?P<which>before\s+last)\b",
+        # The weekday after it is read by its own name.
+        r"(?P<which>上上个?|上个?|这个?|本)(?=(?P<unit>周|星期)[一二三四五六日天])",
+        r"(?P<which>上上个?|上个?|这个?|本|先々|先|今)(?P<unit>[周週]末|周|週|星期|月)|(?P<which2>去|今|前)(?P<unit2>年)",
+        r"\b(?P<which>(?:vor)?letzte|diese)[nrsm]?\s+(?P<unit>woche|monat|jahr|wochenende)(?:e?s)?\b",
+        r"\b(?:(?:last|past|over\s+the|at\s+the|on\s+the|during\s+the|am|since\s+the)\s+)(?P<weekend>weekend|wochenende)\b",
+        rf"\b(?:{_W}),?\s+the\s+(?P<monthday>\d{{1,2}})(?:st|nd|rd|th)\b",
+        rf"\b(?:last|past|this|on|since|before|after|until|till|from)\s+(?P<weekday>{_W})\b",
+        rf"(?<!every )\b(?P<weekday>{_W})(?:\s+(?:morning|afternoon|evening|night)\b|(?=,?\s+(?:the\s+\d|(?:of\s+)?(?:last|this)\s+week)))",
+        r"\b(?P<which>last|past|previous|this)\s+(?P<unit>weekend|week|month|quarter|year)\b(?!\s+of\b)",
         # "in Spring" may be a framework.
-        rf"\b(?:(?:last|this|since|before|after|until)\s+|(?:in|during)\s+the\s+)(?P<season>{'|'.join(_SEASONS)})\b",
-        rf"\b(?P<holiday>{'|'.join(name for name in _HOLIDAYS if name.isascii())})\b",
+        rf"\b(?:(?:(?P<which>last)|this|since|before|after|until)\s+|(?:in|during)\s+the\s+)(?P<season>{'|'.join(_SEASONS)})\b",
+        rf"\b(?P<season>{'|'.join(_SEASONS)})(?=\s+(?:of\s+)?(?:19|20)\d\d\b)",
+        rf"\bQ(?P<quarter>[1-4])\b(?=\s+(?:of\s+)?(?:19|20)\d\d\b)|{_IN}(?:the\s+)?(?:Q(?P<quarter2>[1-4])|(?P<nth>{'|'.join(_ORDINALS[:4])})\s+quarter)"
+        r"\b(?!\s+of\s+(?!(?:19|20)\d\d|last\s+year|this\s+year))",
+        rf"(?:{_IN}(?:calendar\s+)?week|\b[KC]W)\s*(?P<week>\d{{1,2}})\b(?!\s+of\s+(?!(?:19|20)\d\d))|(?<!\w)(?P<isoyear>(?:19|20)\d\d)-W(?P<week2>\d\d)\b",
+        rf"\b(?P<holiday>{'|'.join(sorted((name for name in _HOLIDAYS if name.isascii()), key=len, reverse=True))})\b",
         rf"(?P<holiday>{'|'.join(name for name in _HOLIDAYS if not name.isascii())})",
         r"\b(?:on|since|before|after|until|till|from)\s+the\s+(?P<monthday>\d{1,2})(?:st|nd|rd|th)\b(?!\s+\w*\s*(?:time|century))",
     )
@@ -198,49 +233,120 @@ def find_dates(text: str, now: float | None = None, zone: tzinfo = UTC) -> tuple
 
 def read_times(text: str, now: float | None, zone: tzinfo) -> tuple[tuple[When, ...], str, str]:
     """Return the times that `text` names, `text` without the dates, and `text` without any words for times."""
-    at = None if now is None else datetime.fromtimestamp(now, zone)
-    places: list[tuple[int, int, When]] = []
+    at = datetime.fromtimestamp(now or 0.0, zone)
+    places: list[_Place] = []
     covered = text
     for pattern in _patterns():
         for match in pattern.finditer(covered):
             when = _absolute(match.groupdict())
             if when is not None:
-                places.append((*match.span(), when))
+                places.append((_named_at(match), match.end(), partial(_same, when)))
                 covered = _without(covered, *match.span())
     undated = covered
-    if at is not None:
-        # Matches overlap: a bound belongs to the match, and "last 3 weeks" is no "last week".
-        for pattern in _relative_patterns():
-            for match in pattern.finditer(covered):
-                when = _relative(match, at)
-                if when is not None:
-                    places.append((*match.span(), when))
-                    covered = _without(covered, *match.span())
-        for first, last, when in _in_other_words(covered, at):
-            places.append((first, last, when))
-            covered = _without(covered, first, last)
-        if places:
-            places = list(_with_bounds(text, sorted(places, key=lambda place: place[:2]), at))
-    return tuple([when for _, _, when in places]), undated, covered
+    if now is None:
+        return tuple([when for _, _, read in places if (when := read(at))]), undated, covered
+    # Matches overlap: "last 3 weeks" is no "last week".
+    for pattern in _relative_patterns():
+        for match in pattern.finditer(text):
+            if covered[match.start() : match.end()] == match[0]:
+                places.append((_named_at(match), match.end(), partial(_relative, match)))
+                covered = _without(covered, *match.span())
+    for time in find_times(covered):
+        places.append((time.start, time.end, partial(_calendar_time, time)))
+        covered = _without(covered, time.start, time.end)
+    found = list(_with_bounds(text, _merged(text, sorted(places, key=lambda place: place[:2]), at), at))
+    for first, last, _ in found:
+        covered = _without(covered, first, last)
+    return tuple([when for _, _, when in found]), undated, covered
+
+
+# A time in a text: its start and end there, and a function that returns the time as it is meant at another time, such as the
+# last Friday before it.
+_Place = tuple[int, int, Callable[[datetime], "When | None"]]
+
+
+def _same(when: When, _now: datetime) -> When:
+    return when
+
+
+def _named_at(match: re.Match[str]) -> int:
+    """Return where the name of a time begins, after a word such as "since"."""
+    return min(match.start(name) for name, value in match.groupdict().items() if value is not None)
+
+
+def _merged(text: str, places: list[_Place], now: datetime) -> list[tuple[int, int, When]]:
+    """Return the times, with those that one phrase names together as one: "May last year", "Friday last week"."""
+    merged: list[tuple[int, int, When]] = []
+    last: _Place | None = None
+    for start, end, read in places:
+        when = read(now)
+        if when is None:
+            continue
+        beside = last and _BESIDE.fullmatch(text, last[1], start)
+        joint = None
+        if last and beside and not _JOINER.fullmatch(beside[1]):
+            place = (start, end, read)
+            joint = _within(last, place, now) or _within(place, last, now)
+        if last and joint:
+            start, when, read = last[0], joint, partial(_same, joint)
+            merged.pop()
+        merged.append((start, end, when))
+        last = (start, end, read)
+    return [_part(text, *one, now) for one in merged]
+
+
+def _within(inner: _Place, outer: _Place, now: datetime) -> When | None:
+    """Return the last time of one name that lies within the time of another one; None if none does."""
+    whole = outer[2](now)
+    span = whole and whole.span(now)
+    if not span or not 0 < span[1] < FAR_FUTURE:
+        return None
+    end = datetime.fromtimestamp(span[1], now.tzinfo)
+    when = inner[2](end)
+    found = when and when.span(end)
+    if not (when and found and span[0] <= found[0] and found[1] <= span[1]):
+        return None
+    if when.month:
+        return structs.replace(when, year=datetime.fromtimestamp(found[0], now.tzinfo).year)
+    return When(start=found[0], end=found[1])
+
+
+def _part(text: str, first: int, last: int, when: When, now: datetime) -> tuple[int, int, When]:
+    """Return a time, or the part of it that words before it name, as in "the first half of May"."""
+    part, span = _PART.search(text, 0, first), when.span(now)
+    if part is None or span is None:
+        return first, last, when
+    start, days = datetime.fromtimestamp(span[0], now.tzinfo), round((span[1] - span[0]) / 86_400)
+    bounds = [start + timedelta(days=int(days * share)) for share in _PARTS[(part.lastindex or 1) - 1]]
+    if days >= 365:  # a half of a year begins with a month
+        bounds = [(bound + timedelta(days=14)).replace(day=1) for bound in bounds]
+    return part.start(), last, When(start=bounds[0].timestamp(), end=bounds[1].timestamp())
 
 
 # Words by which a question asks for anything that was done or said, in the languages in which times are read.
 _ANYTHING = re.compile(
-    r"\b(?:do|did|does|done|doing|happen\w*|summari[sz]e\w*|summary|recap\w*|review|talk\w*|discuss\w*|say|said|going on|news|"
-    r"overview|anything|everything|mach\w*|gemacht|tat\w*|getan|passier\w*|geschah|geschehen|war los|fass\w*|zusammen\w*|gesprochen|"
-    r"besprochen|geredet|erzähl\w*|gesagt|hice|hicimos|hizo|hecho|pasó|ocurrió|resum\w*|hablamos|hablé|dije|fait\w*|fais\w*|passé\w*|"
-    r"arrivé\w*|résum\w*|parl\w*|dit|fatto|fatta|successo|riassum\w*|detto|fiz|fizemos|aconteceu|falamos|gedaan|gebeurd\w*|"
-    r"samenvat\w*|gezegd|gesproken|делал\w*|сделал\w*|случил\w*|произошло|было|говорил\w*|обсуждал\w*|итог\w*|перескаж\w*|подытож\w*|"
-    r"robił\w*|zrobił\w*|stało|działo|yaptım|yaptık|oldu|konuştuk|gjorde|hände|skedde|skjedde|tein|teimme|tapahtui|dělal\w*|stalo)\b"
-    r"|做|发生|干|说|聊|总结|何|した|話|まとめ|무엇|했|요약",
+    r"\b(?:do|did|does|done|doing|happen\w*|summari[sz]e\w*|summary|recap\w*|review|talk\w*|chat\w*|discuss\w*|say|said|going on|went on|"
+    r"up to|news?|topics?|overview|anything|everything|how (?:was|were)|tell me about|mach\w*|gemacht|tat\w*|getan|passier\w*|geschah|"
+    r"geschehen|was (?:war|stand|lief)|alles|fass\w*|zusammen\w*|gesprochen|besprochen|geredet|erzähl\w*|gesagt|hice|hicimos|hizo|hecho|pasó|"
+    r"ocurrió|resum\w*|hablamos|hablé|dije|cont(?:é|amos)|fait\w*|fais\w*|passé\w*|arrivé\w*|résum\w*|racont\w*|parl\w*|dit|fatto|fatta|"
+    r"successo|riassum\w*|detto|fiz|fizemos|aconteceu|falamos|gedaan|gebeurd\w*|gehad|samen\w*|gezegd|gesproken|gjorde|hände|skedde|prata\w*|"
+    r"skjedde|snakke\w*|lavede|talte|skete|tein|teimme|tapahtui|puhu\w*|z?robił\w*|stało|działo|rozmawia\w*|dělal\w*|stalo|mluvil\w*|csinál\w*|"
+    r"történt|beszélt\w*|făcut|vorbit|întâmplat|yaptım|yaptık|oldu|konuştuk|с?делал\w*|случил\w*|произошло|было|говорил\w*|обсуждал\w*|"
+    r"итог\w*|перескаж\w*|подытож\w*|робив|робила|сталося|έκανα|κάναμε|συνέβη|μιλήσαμε|làm|nói|xảy|lakukan|bicarakan|terjadi)\b"
+    r"|做|发生|干|说|聊|谈|讨论|总结|何|した|話|まとめ|무엇|뭐|했|이야기|요약",
     re.IGNORECASE,
+)
+# Words by which a question asks for something else: for what is to be done, or for a person or a thing with a name.
+_NOT_ANYTHING = re.compile(
+    r"\b(?i:should|shall|can|could|will|would|do you|soll\w*|kann\w*)\b|(?<=\w )(?!I\b)[A-ZÀ-Þ]\w+"
 )
 
 # Letters of a word that may stand beside them in any language, as in "was habe ich", and characters of dense scripts.
 MAX_SMALL_WORD = 4
 _SMALL = re.compile(
-    r"\b(?:what|when|there|were|about|have|been|please|with|worüber|haben|hatte\w*|wurde\w*|bitte|über|quelles?|avons|avez|"
-    r"cosas|cosa|abbiamo|która|когда|какие|расскажи)\b|[我我们你们的了过什么事情哪些在是有吗呢都请一下？はがをのにでましたか私たち다을를나는우리]",
+    r"\b(?:what|when|there|were|about|have|been|please|with|since|important|remind|worüber|haben|hatte\w*|wurde\w*|bitte|über|letzte\w*|quelles?|"
+    r"avons|avez|derni\w+|cosas|cosa|pasad\w+|abbiamo|scors\w+|sobre|passad\w+|hebben|która|когда|какие|расскажи|despre|chúng|mistä)\b"
+    r"|[\u3041-\u3096我们你的了过什么事情哪些在是有吗呢都请一下？私다을를나는우리지에야기무슨]",
     re.IGNORECASE,
 )
 
@@ -257,7 +363,7 @@ def asks_for_anything(rest: str) -> bool:
     left = _SMALL.sub(" ", _ANYTHING.sub(" ", rest))
     pieces = (piece for word in words(left) if not is_stop_word(word) for piece in re.split("['’]", word))
     small = all(len(piece) <= MAX_SMALL_WORD for piece in pieces)
-    return bool(_ANYTHING.search(rest)) and not dense_runs(left) and small
+    return bool(_ANYTHING.search(rest)) and not dense_runs(left) and small and not _NOT_ANYTHING.search(rest)
 
 
 def time_bounds(text: str, now: float, zone: tzinfo) -> tuple[float, float] | None:
@@ -325,11 +431,19 @@ def _without(text: str, first: int, last: int) -> str:
 
 
 def _absolute(parts: dict[str, str | None]) -> When | None:
-    month = MONTHS.get((parts.get("month") or "").casefold()) or int(parts.get("number") or 0)
-    day = int(parts.get("day") or 0)
+    month = MONTHS.get((parts.get("month") or "").casefold()) or _number(parts.get("number") or "0")
+    ordinal = parts.get("ordinal")
+    day = _ORDINALS.index(ordinal.casefold()) + 1 if ordinal else _number(parts.get("day") or "0")
     if month > 12 or day > 31:
         return None
     return When(int(parts.get("year") or 0), month, day)
+
+
+def _number(text: str) -> int:
+    """Return the value of a number in digits or in Chinese numerals up to 99."""
+    tens, ten, ones = text.partition("十")
+    value, last = (int("".join(str(int(unicodedata.numeric(c))) for c in part) or 0) for part in (tens, ones))
+    return 10 * (value or 1) + last if ten else value
 
 
 def _with_bounds(
@@ -353,19 +467,21 @@ def _with_bounds(
                 skip = True
                 yield first, following[1], joined
                 continue
+        before, after = _DAY_BEFORE.search(text, 0, first), _DAY_AFTER.match(text, last)
+        if when.day and (before or after):
+            days = [structs.replace(when, day=int(one[1])) for one in (before, after) if one]
+            spans = [one for one in (span, *(day.span(now) for day in days if day.day < 32)) if one]
+            joined = When(start=min(spans)[0], end=max(spans)[1])
+            if joined.end - joined.start < 32 * 86_400:
+                yield before.start() if before else first, after.end() if after else last, joined
+                continue
         yield first, last, _bounded(when, span, _bound(text, first, last))
 
 
 def _joins(text: str, place: tuple[int, int, When], following: tuple[int, int, When]) -> bool:
-    """Return True if the text says "between" or "from" the first time "and" or "to" the second."""
-    named = re.search(r"\b(?:between|from|zwischen|von)\s+$", text[: place[0]], re.I)
-    inside = text[place[0] : place[1]].casefold().startswith(("between", "from"))
-    words = text[place[1] : following[1]].split()
-    return (
-        bool(named or inside)
-        and bool(words)
-        and words[0].casefold() in ("and", "to", "until", "till", "bis", "und", "-", "–")
-    )
+    """Return True if the text says "between" the first time "and" the second, or the first time "to" the second."""
+    joiner = _JOINER.fullmatch((text[place[1] : following[0]].split() or [""])[0])
+    return bool(joiner and (joiner["to"] or _OPENING.search(text, 0, place[0])))
 
 
 def _joined(when: When, other: When, now: datetime) -> When | None:
@@ -378,15 +494,12 @@ def _joined(when: When, other: When, now: datetime) -> When | None:
 
 def _bound(text: str, first: int, last: int) -> str:
     """Return what a word beside a time makes of it: "start", "end" or "past" (after its end); "" without such a word."""
-    if (behind := _BOUND_AFTER.match(text, last)) is not None:
-        return str(behind.lastgroup)
-    inside = text[first:last].split(maxsplit=1)[0].casefold() if text[first:last].strip() else ""
-    if inside in _BOUNDS:
-        return _BOUNDS[inside]
-    before = _BOUND_BEFORE.search(text[:first])
-    if before is None:
+    beside = _BOUND_AFTER.match(text, last) or _BOUND_BEFORE.search(text, 0, first)
+    if beside is None:
         return ""
-    return _BOUNDS[" ".join((before["bound"] or "自从").casefold().split())]
+    return BOUNDS.get(" ".join((beside.groupdict().get("bound") or "").casefold().split())) or str(
+        beside.lastgroup
+    )
 
 
 def _bounded(when: When, span: tuple[float, float], bound: str) -> When:
@@ -400,39 +513,47 @@ def _bounded(when: When, span: tuple[float, float], bound: str) -> When:
 
 def _relative(match: re.Match[str], now: datetime) -> When | None:
     """Return the time of a match of one of `_relative_patterns`; None for a day that does not exist."""
-    parts = {name: value.casefold() for name, value in match.groupdict().items() if value is not None}
+    parts = {
+        name.rstrip("2"): value.casefold() for name, value in match.groupdict().items() if value is not None
+    }
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if "days" in parts:
         return _day(midnight - timedelta(days=_DAYS_AGO[parts["days"]]))
+    unit = _UNITS.get(parts.get("unit", ""), parts.get("unit", ""))
     if "count" in parts:
-        size = _DAYS_IN[parts["unit"]]
-        count = " ".join(parts["count"].removeprefix("a ").split())
-        days = min(size * (_COUNTS.get(count) or int(count[:6])), 36_500)
-        if "recent" in parts:
-            return _days(midnight - timedelta(days=days), days + 1)
-        return _days_ago(midnight, days // size, size)
+        text = " ".join(parts["count"].removeprefix("a ").split())
+        count = _COUNTS.get(text) or _number(text[:6])
+        if "recent" not in parts:
+            return _ago(now, count, unit)
+        days = min(_DAYS_IN[unit] * count, 36_500)
+        return _days((midnight if days >= 1 else now) - timedelta(days=days), days + 1)
     if "weekday" in parts:
-        back = (midnight.weekday() - _WEEKDAYS[parts["weekday"]] - 1) % 7 + 1
-        return _day(midnight - timedelta(days=back))
+        return _day(_last_weekday(_WEEKDAYS[parts["weekday"]], midnight))
+    if "weekend" in parts:
+        return _days(_last_weekday(5, midnight), 2)
     if "monthday" in parts:
         return _last_monthday(int(parts["monthday"]), midnight)
     if "season" in parts:
-        return _last_season(_SEASONS[parts["season"]], midnight)
+        return _three_months(_SEASONS[parts["season"]], midnight, is_over="which" in parts)
+    if "quarter" in parts or "nth" in parts:
+        quarter = int(parts.get("quarter") or _ORDINALS.index(parts["nth"]) + 1)
+        return _three_months(3 * quarter - 2, midnight)
+    if "week" in parts:
+        week = partial(_iso_week, int(parts["week"]), midnight.tzinfo)
+        start = week(int(parts["isoyear"])) if "isoyear" in parts else _last_start(week, midnight)
+        return _days(start, 7) if start else None
     if "holiday" in parts:
-        return _last_holiday(parts["holiday"], midnight)
-    which, unit = parts.get("which") or parts["which2"], parts.get("unit") or parts["unit2"]
-    return _last(
-        which in ("this", "diese", "这", "这个", "本", "今"), _UNITS.get(unit, unit), midnight, which
-    )
+        start = _last_start(partial(_holiday, parts["holiday"], midnight.tzinfo), midnight)
+        return _day(start) if start else None
+    return _last(parts["which"], unit, midnight)
 
 
-_UNITS = {
-    "周末": "weekend", "周": "week", "星期": "week", "月": "month", "年": "year",
-    "woche": "week", "monat": "month", "jahr": "year",
-}  # fmt: skip
-
-
-def _last(is_this: bool, unit: str, midnight: datetime, which: str) -> When:
+def _last(which: str, unit: str, midnight: datetime) -> When:
+    """Return this or the last calendar week, weekend, month, quarter or year, or the one before it ("before last")."""
+    if which.startswith(("before", "vor", "上上", "先々", "前")):
+        last = _last("", unit, midnight).span(midnight)
+        return _last("", unit, datetime.fromtimestamp(last[0], midnight.tzinfo)) if last else When()
+    is_this = which in ("this", "diese", "这", "这个", "本", "今")
     if unit in ("week", "weekend"):
         monday = midnight - timedelta(days=midnight.weekday())
         start = monday if is_this else monday - timedelta(days=7)
@@ -443,66 +564,72 @@ def _last(is_this: bool, unit: str, midnight: datetime, which: str) -> When:
         first = midnight.replace(day=1)
         start = first if is_this else (first - timedelta(days=1)).replace(day=1)
         return When(start.year, start.month)
+    if unit == "quarter":
+        return _three_months(((midnight.month - 1) // 3 - (not is_this)) % 4 * 3 + 1, midnight)
     return When(midnight.year - (not is_this))
 
 
-def _in_other_words(text: str, now: datetime) -> Iterator[tuple[int, int, When]]:
-    """Yield start, end and time of each time that a text names in one of the languages of `calendar_words`."""
+def _calendar_time(time: CalendarTime, now: datetime) -> When | None:
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    for time in find_times(text):
-        if time.unit == "date":
-            when = When(time.year, time.count, time.day)
-        elif time.unit == "weekday":
-            when = _day(midnight - timedelta(days=(midnight.weekday() - time.count - 1) % 7 + 1))
-        elif time.about or time.unit == "day":
-            when = _days_ago(midnight, time.count, _DAYS_IN[time.unit])
-        elif time.unit == "week" and time.count > 1:
-            when = _days(midnight - timedelta(days=midnight.weekday() + 7 * time.count), 7)
-        elif time.count > 1:
-            continue
-        else:
-            when = _last(time.count == 0, time.unit, midnight, "last")
-        yield time.start, time.end, when
+    if time.unit == "date":
+        return When(0, time.count, time.day)
+    if time.unit == "weekday":
+        return _day(_last_weekday(time.count, midnight))
+    if time.about or time.unit == "day":
+        return _ago(now, time.count, time.unit)
+    return _last(("this", "last", "before last")[time.count], time.unit, midnight) if time.count < 3 else None
 
 
-def _days_ago(midnight: datetime, count: int, size: int) -> When:
-    """Return the time of so many days, weeks, months or years ago, with the days around it."""
-    days, slack = min(size * count, 36_500), size // 2
-    return _days(midnight - timedelta(days=days + slack), 1 + 2 * slack)
+def _ago(now: datetime, count: float, unit: str) -> When:
+    """Return the time of so many units ago, with the time around it."""
+    days = min(_DAYS_IN[unit] * count, 36_500)
+    if days < 1 and unit in ("minute", "hour"):
+        moment = now - timedelta(days=days)
+        return When(
+            start=(moment - timedelta(days=days / 2)).timestamp(),
+            end=(moment + timedelta(days=days / 2)).timestamp(),
+        )
+    slack = min(int(_DAYS_IN[unit]) // 2, _MAX_SLACK)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return _days(midnight - timedelta(days=int(days) + slack), 1 + 2 * slack)
+
+
+def _last_weekday(weekday: int, midnight: datetime) -> datetime:
+    return midnight - timedelta(days=(midnight.weekday() - weekday - 1) % 7 + 1)
 
 
 def _last_monthday(day: int, midnight: datetime) -> When | None:
     """Return the last day with this number in its month that is not after today; None for 0 and numbers above 31."""
-    if not 1 <= day <= 31:
-        return None
-    month = midnight.replace(day=1)
-    while True:
-        try:
-            named = month.replace(day=day)
-        except ValueError:  # a month without such a day
-            named = midnight + timedelta(days=1)
-        if named <= midnight:
-            return _day(named)
-        month = (month - timedelta(days=1)).replace(day=1)
+    days = (midnight - timedelta(days=back) for back in range(62))  # of two months at least one has 31 days
+    return next((_day(moment) for moment in days if moment.day == day), None)
 
 
-def _last_season(month: int, midnight: datetime) -> When:
-    start = midnight.replace(month=month, day=1)
-    if start > midnight:
-        start = start.replace(year=start.year - 1)
-    return When(start=start.timestamp(), end=(start + timedelta(days=91)).timestamp())
+def _last_start(start_in: Callable[[int], datetime | None], latest: datetime) -> datetime | None:
+    """Return the last start of a time that comes once a year and is not after `latest`."""
+    starts = map(start_in, range(latest.year, latest.year - 3, -1))
+    return next((start for start in starts if start and start <= latest), None)
 
 
-def _last_holiday(name: str, midnight: datetime) -> When:
-    """Return the last such day that is not after today."""
-    month, day = _HOLIDAYS[name]
+def _three_months(month: int, midnight: datetime, *, is_over: bool = False) -> When:
+    """Return the last three months from such a month on that have begun, or that are over."""
+    # Three months have 89 to 92 days.
+    latest = midnight - timedelta(days=92 if is_over else 1)
+    start = _last_start(lambda year: midnight.replace(year=year, month=month, day=1), latest) or midnight
+    return When(start=start.timestamp(), end=(start + timedelta(days=95)).replace(day=1).timestamp())
 
-    def of(year: int) -> datetime:
-        named_month, named_day = (month, day) if month else _easter(year)
-        return midnight.replace(year=year, month=named_month, day=named_day)
 
-    named = of(midnight.year)
-    return _day(named if named <= midnight else of(midnight.year - 1))
+def _iso_week(week: int, zone: tzinfo | None, year: int) -> datetime | None:
+    with contextlib.suppress(ValueError):
+        return datetime.fromisocalendar(year, week, 1).replace(tzinfo=zone)
+    return None
+
+
+def _holiday(name: str, zone: tzinfo | None, year: int) -> datetime:
+    month, day, *number = _HOLIDAYS[name]
+    if not month:
+        return datetime(year, *_easter(year), tzinfo=zone) + timedelta(days=day)
+    first = datetime(year, month, 1, tzinfo=zone)
+    return first + timedelta(days=(day - first.weekday()) % 7 + 7 * (number[0] - 1) if number else day - 1)
 
 
 def _easter(year: int) -> tuple[int, int]:
@@ -520,5 +647,5 @@ def _day(start: datetime) -> When:
     return _days(start, 1)
 
 
-def _days(start: datetime, count: int) -> When:
+def _days(start: datetime, count: float) -> When:
     return structs.replace(When(), start=start.timestamp(), end=(start + timedelta(days=count)).timestamp())

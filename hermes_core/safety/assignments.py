@@ -18,8 +18,8 @@ from typing import NamedTuple
 UNSEEN = r"(?!\[redacted:)"
 # Matches before a value that is no reference, no placeholder and no code.
 NO_SECRET = (
-    r"(?!(?:(?:null|none|nil|true|false|undefined|string|str|required|optional)(?![a-z0-9])|your|changeme|example|placeholder|x{3,}|\*{3,}|\.{3})"
-    r"|[<${%(]|os\.|env[.\[]|process\.|getenv|self\.|config[.\[]|settings\.)"
+    r"(?!(?:(?:null|none|nil|true|false|undefined|string|str|required|optional)(?![a-z0-9])|your|changeme|example|placeholder|x{3,}|\*{3,}|(?:[a-z]{2,4}-)?\.{3})"
+    r"|[<${%(]|#\{|/[\^\\]|[a-z]+://[\"'`]|--[a-z]|bearer\s?[\"'`]|os\.|env[.\[]|process\.|getenv|self\.|config[.\[]|settings\.)"
 )
 
 _SHORTEST = {"password": 6}
@@ -28,7 +28,7 @@ _SHORTEST = {"password": 6}
 _WORD = (
     r"(?i)\d+[-.]?(?:bits?|bytes?|char\w*|digits?|days?|hours?|min\w*|sec\w*|weeks?|months?|years?|letters?|words?|tokens?"
     r"|st|nd|rd|th|[kmg]b?|x|ms|s)\b|(?:sha|md|aes|rsa|hs|rs|es|base|utf|argon|pbkdf|oauth|scrypt|tls|ssl|ed|x|iso|rfc|fips|py|v)"
-    r"-?\d[\w./-]*(?:-encoded|-hashed)?\Z|\d{4}-\d\d-\d\d|\d+/[a-z]+\Z|[\w.-]+/[\w.-]+#\d+\b|\d?password\w*\Z|[a-z][a-z0-9+.-]*://|[/~.]|[a-z]:\\"
+    r"-?\d[\w./-]*(?:-encoded|-hashed)?\Z|\d{4}-\d\d-\d\d|\d+/[a-z]+\Z|[\w.-]+/[\w.-]+#\d+\b|[\w.-]+:\d+\.\d|(?:ghsa|cve)-|\d?password\w*\Z|[a-z][a-z0-9+.-]*://|[/~.]|[a-z]:\\"
     r"|[a-z_]\w*(?:\.[a-z_]\w*)*[(\[]|[a-z_]\w*(?:\.[a-z_]\w*)+\Z"
 )
 
@@ -106,15 +106,12 @@ _KIND_ABROAD = {
     for word in words.split(", ")
     for form in (word, unicodedata.normalize("NFD", word))
 }
-_ENDS_ABROAD = tuple(_KIND_ABROAD)
-_LAST_ABROAD = frozenset(word[-2:] for word in _KIND_ABROAD)
 _UNSPACED = "\u2e80"  # languages above this code point write words without spaces
 NAME_ABROAD = "|".join(
     rf"(?<![^\W\d_]){re.escape(word)}" if len(word) < 7 and word < _UNSPACED else re.escape(word)
     for word in sorted(_KIND_ABROAD, key=len, reverse=True)  # "clave", not "enclave"
 )
 SIGNS = ":=：＝"
-_LONGEST_ABROAD = max(map(len, _KIND_ABROAD)) + 8
 
 _NO_SECRET_KEY = (
     r"(?i)(?:\$ref|pattern|format|type|kind|user\w*|login|e?-?mail|name|id|host\w*|url|uri|path|file|region|port|date|at"
@@ -129,7 +126,6 @@ _WHOLE = {
     "pwd": r"pwds?(?![a-z])",
     "credential": r"credentials?(?![a-z])",
 }
-_HAS_NAME = f"(?i){'|'.join(_WHOLE)}"
 _KEY = rf"(?i)(?:(?:^|[_\W]|(?<=[a-z0-9]))({NAME}|authorization)|({NAME_ABROAD}))(s)?$"
 
 
@@ -142,34 +138,13 @@ class Name(NamedTuple):
 
 def names_a_secret(text: str) -> bool:
     """Return True if `text` holds an English name of a secret, in upper or lower case."""
-    if not text.isascii():
-        return compiled(_HAS_NAME).search(text) is not None
     lowered = text.lower()
-    return (  # no loop: this runs for each text of a turn, and a loop takes twice as long
-        ("key" in lowered and _stands("key", lowered))
-        or ("pass" in lowered and _stands("pass", lowered))
-        or ("token" in lowered and _stands("token", lowered))
-        or ("secret" in lowered and _stands("secret", lowered))
-        or ("pwd" in lowered and _stands("pwd", lowered))
-        or ("credential" in lowered and _stands("credential", lowered))
-    )
+    return any(name in lowered and compiled(whole).search(lowered) for name, whole in _WHOLE.items())
 
 
-def _stands(name: str, lowered: str) -> bool:
-    return compiled(_WHOLE[name]).search(lowered) is not None
-
-
-def assigns_abroad(text: str) -> bool:
-    """Return True if a name of another language is followed by a sign of assignment."""
-    lowered = text.lower()
-    for sign in SIGNS:
-        at = lowered.find(sign)
-        while at >= 0:
-            before = lowered[max(0, at - _LONGEST_ABROAD) : at].rstrip(" *`\"'\\")
-            if before[-2:] in _LAST_ABROAD and before.endswith(_ENDS_ABROAD):
-                return True
-            at = lowered.find(sign, at + 1)
-    return False
+def names_a_secret_abroad(text: str) -> bool:
+    """Return True if `text` holds a name of a secret in another language."""
+    return any(map(text.lower().__contains__, _KIND_ABROAD))
 
 
 @lru_cache(maxsize=512)
@@ -204,30 +179,38 @@ _QUOTED = "|".join(
     rf"{begin}{UNSEEN}{NO_SECRET}([^{end}\n]{{3,399}}[^{end}\n\\])(?=\\{{0,3}}{end})"
     for begin, end in _QUOTES.items()
 )
-_TICKED = rf"`{UNSEEN}{NO_SECRET}(?![,.;:])([^`\s]{{4,400}})(?=`)"
+_TICKED = rf"`{UNSEEN}{NO_SECRET}(?![,.;:+])([^`\s]{{4,400}})(?=`)"
 _VALUE = (
     rf"(?:{_QUOTED}|{_TICKED}|\[(?P<list>[^\[\]{{}}]{{4,4000}})"
     rf"|{UNSEEN}{NO_SECRET}(?P<bare>[^\s\"'`,;&)\]}}]{{6,}}))"
 )
 # a backslash: JSON in a text of JSON; **: Markdown
-_SIGN = r"\\{0,3}[\"'*`]{0,3}\s{0,4}(?:=>|:=|==?|[:：＝])\*{0,2}\s{0,4}(?:[bu](?=[\"']))?\\{0,3}"
-_GAP = (
-    r"(?:\s{1,3}(?:for|of|on|in|at|to|there|here|I|we|you)(?:\s{1,3}(?:[\w@'’()/-]|\.(?=\w)){1,40}){0,5}?)?"
-)
-_SENTENCE = rf"{_GAP}(?:\s{{1,3}}(?:is|was|has been|will be|ist|est|es|to)(?:\s(?:now|still|just|currently|(?:set|changed|reset|updated|rotated) to))?:?\s{{1,3}}|\s?:\s{{1,3}})"
+_SIGN = r"\\{0,3}[\"'*`]{0,3}\s{0,4}(?:=>|:=|==?|:(?!:)|[：＝])\*{0,2}\s{0,4}(?:[bu](?=[\"']))?\\{0,3}"
+_GAP = r"(?:\s{1,3}(?:for|of|on|in|at|to|there|here|I|we|you|del?|d[aio]|für|vom|zum|pour|voor)(?:\s{1,3}(?:[\w@'’()/-]|\.(?=\w)){1,40}){0,5}?)?"
+_SENTENCE = rf"{_GAP}(?:\s{{1,3}}(?:is|was|has been|will be|ist|lautet|est|es|è|é|er|to)(?:\s(?:now|still|just|currently|(?:set|changed|reset|updated|rotated) to))?:?\s{{1,3}}|\s?:\s{{1,3}})"
 _ATTRIBUTE = r"\s{1,4}[\w:-]{1,20}\s?=\s?[\"'][^\"'<>\n]{0,80}[\"']"
 _PAIR = rf"(?:[\"'],?(?:{_ATTRIBUTE}){{0,4}}?\s{{1,40}}|[ \t]{{0,4}}\r?\n[ \t]{{1,40}})[\"']?value[\"']?\s{{0,2}}[:=]\s{{0,4}}"
 _NAMED = (
     rf"(?P<name>{NAME_FOUND}(?P<many>[sS])?)"
     rf"(?i:(?:(?P<sign>{_SIGN})|(?P<pair>{_PAIR})|(?P<sentence>{_SENTENCE})|(?P<next>[ \t]{{1,4}})){_VALUE})"
 )
-_NAMED_ABROAD = rf"(?i)(?P<name>{NAME_ABROAD})(?P<many>s)?(?P<sign>{_SIGN}){_VALUE}"
+# "la contraseña es ...", "パスワードは...", "şifre ...": an ending, some words and a verb, or neither
+_SENTENCE_ABROAD = (
+    r"[^\W\d]{0,3}(?:(?:\s[^\W\d]{1,20}){0,5}?\s(?:est|es|è|é|ist|lautet|is|är|er|on|to|je|este|jest|είναι|هي|هو|है|adalah|là|คือ)|(?:\s[^\W\d]{1,20}){1,5}?\s?[:：])?"
+    r"\s{0,3}(?<![!-~])(?=[!-~]{6})"
+)
+_NAMED_ABROAD = rf"(?i)(?P<name>{NAME_ABROAD})(?:(?P<many>s)?(?P<sign>{_SIGN})|{_SENTENCE_ABROAD}){_VALUE}"
 _ITEM = r"[\"'](?P<value>[^\"'\s]{4,400})[\"']"
 
-_EXPRESSION = r"(?P<names>[^\W\d]\w*(?:\.[^\W\d]\w*)*)(?P<more>[(\[])?(?(more)|\Z)"
+_EXPRESSION = (
+    r"[&*!@:+]*(?P<names>[^\W\d]\w*(?:(?:\.|::|->)\$?[^\W\d]\w*)*)(?:::|[.!])?(?P<more>[(\[{<])?(?(more)|\Z)"
+)
+_TEMPLATE = r"[$#]\{|\{[a-z_.]*\}|[~^]?\d+(?:\.\d+)+\Z"
 _NAME_ALONE = rf"(?i)(?:\A|_)(?:{NAME})s?\Z"
 _CHANGED = r"(?i)\b(?:set|chang|reset|updat|rotat)\w{0,5}\s+(?:[\w'’]{1,20}\s+){0,4}\Z"
-_NAME_LIKE = rf"(?i)[a-z_.-]*(?:{NAME})s?\Z"
+_NAME_LIKE = (
+    rf"(?i)[a-z_.-]*(?:\d{{1,3}}_?)?(?:{NAME})(?:s|v?\d)?\Z"  # also r2_token, ES256PrivateKey, CredentialV3
+)
 _OPTION = r"(?:^|\s)--?[\w-]{0,30}\Z"
 _NETRC = r"\bmachine\s+\S{1,253}\s+(?:(?:login|account)\s+\S{1,120}\s+){0,2}\Z"
 _LONG_KEY = r"(?=\D{0,30}\d\D{0,30}\d)[\w=-]{20,}"  # "the API key abc...", where no sign gives it
@@ -254,8 +237,8 @@ def _replaced(text: str, pattern: re.Pattern[str], is_secret: Judge) -> str:
     done = at = 0
     while match := pattern.search(text, at):
         bare = match["bare"]
-        within = bare is not None and len(bare) < _MAX_BARE_CHARS and any(sign in bare for sign in SIGNS)
-        at = match.end("name") if within or match["list"] is not None else match.end()
+        within = bare is None or (len(bare) < _MAX_BARE_CHARS and any(sign in bare for sign in SIGNS))
+        at = match.end("name") if within else match.end()
         kind = kind_of(match["name"])
         for start, end in _secrets(match, kind, is_secret):
             pieces += (text[done:start], f"[redacted:{kind}]")
@@ -273,7 +256,7 @@ def _secrets(match: re.Match[str], kind: str, is_secret: Judge) -> Iterator[tupl
         return
     value = match.string[start:end]
     if match["bare"] is not None and match["sign"] is None:
-        value = value.rstrip(".?:!*")  # of the sentence
+        value = compiled(r"[\u2e80-\uffff]+\Z|</.*").sub("", value).rstrip(".?:!*")  # of the sentence
     if is_secret(match, kind, value, match["bare"] is None):
         yield start, start + len(value)
 
@@ -283,7 +266,7 @@ def _is_secret(match: re.Match[str], kind: str, value: str, quoted: bool) -> boo
     if match["many"]:
         return looks_secret(value, kind)
     if sign is not None:
-        return not is_name(value, kind) if quoted else _is_assigned(sign, kind, value)
+        return _is_literal(sign, kind, value) if quoted else _is_assigned(sign, kind, value)
     before = match.string[max(0, match.start() - _BEFORE) : match.start()]
     if match["sentence"] is not None:
         words = match["sentence"].lower().split()
@@ -298,9 +281,19 @@ def _is_secret(match: re.Match[str], kind: str, value: str, quoted: bool) -> boo
 
 
 def _is_secret_abroad(match: re.Match[str], kind: str, value: str, quoted: bool) -> bool:
-    if kind == "password" and not match["many"]:
+    if match["sign"] and kind == "password" and not match["many"]:
         return quoted or _is_assigned(match["sign"], kind, value)
-    return looks_secret(value, kind)
+    named = match["sign"] or kind == "password" or compiled(_LONG_KEY).fullmatch(value)
+    return bool(named) and looks_secret(value, kind)
+
+
+def _is_literal(sign: str, kind: str, value: str) -> bool:
+    """Return True if a quoted value is no name, label, template or version, and is not what a program compares to."""
+    if sign.rstrip().endswith("=="):
+        return looks_secret(value, kind)
+    words = compiled(_WORDS).match(value.lstrip(".")) and kind not in ("password", "secret")
+    label = words or (" " in value.strip() and names_a_secret(value))
+    return not (label or is_name(value, kind) or compiled(_TEMPLATE).search(value))
 
 
 def _is_assigned(sign: str, kind: str, value: str) -> bool:
@@ -308,8 +301,10 @@ def _is_assigned(sign: str, kind: str, value: str) -> bool:
     sign = sign.rstrip(" \t\n*\\")
     if sign.endswith("=="):
         return looks_secret(value, kind)
+    if is_code(value.rstrip(",;:)]}\\"), kind):
+        return False
     if sign.endswith(("=", "＝")):
-        return not _is_code(value.rstrip(",;:)]}\\"), kind)
+        return True
     if kind == "password" and (value.isdigit() or looks_secret(value, kind)):
         return True
     return (
@@ -317,18 +312,23 @@ def _is_assigned(sign: str, kind: str, value: str) -> bool:
         and "://" not in value
         and any(c.isdigit() for c in value)
         and any(c.isalpha() for c in value)
+        and (kind == "password" or not compiled(_WORD).match(value))
     )
 
 
-def _is_code(value: str, kind: str) -> bool:
+def is_code(value: str, kind: str) -> bool:
     """Return True if an unquoted value is a name, an attribute or a call of a program.
 
     A word may be a password that a person made up, so that there only a name of a secret is one: `password=password`.
     """
+    if kind != "password" and (compiled(_WORDS).match(value) or compiled(_NAME_LIKE).match(value)):
+        return True
     match = compiled(_EXPRESSION).match(value)
-    if match is None or (any(map(str.isdigit, match["names"])) and (kind == "password" or not match["more"])):
+    if match is None or "::" in value or "->" in value:
+        return match is not None
+    if any(map(str.isdigit, match["names"])) and (kind == "password" or not match["more"]):
         return False
-    named = compiled(_NAME_ALONE).search(value) is not None
+    named = compiled(_NAME_ALONE).search(match["names"]) is not None
     return bool(match["more"]) or "." in match["names"] or kind != "password" or named
 
 

@@ -29,7 +29,7 @@ _RANDOM_RUN = r"(?a)(?<![\w-])(?=[A-Za-z_-]{0,40}\d)[\w-]{20}"
 
 _SHAPELESS_KEY = r"(?<![\w./@#+-])[A-Za-z0-9][\w-]{19,}={0,2}(?![\w/:@-]|\.\w)"
 _SERVICE = (
-    r"(?i)(?<![^\W_])(?P<service>[a-z0-9]{3,20})[\"'`*]{0,2}(?:[ _-](?:api|auth|access|app|secret|private|key|token|pat|account)){0,3}"
+    r"(?i)(?<![^\W_])(?P<service>[a-z0-9]{3,20})[\"'`*]{0,2}(?:[ _-](?:api|auth|access|admin|app|client|master|openai|search|speech|secret|private|key|token|pat|account)){0,3}"
     r"[\"'`*]{0,2}(?:\s?[:=]|\sis|,)?\s{0,2}[\"'`]{0,2}\Z"
 )
 START = (

@@ -17,11 +17,13 @@ from hermes_core.safety.assignments import (
     NO_SECRET,
     UNSEEN,
     Name,
-    assigns_abroad,
     compiled,
+    is_code,
     is_name,
+    kind_of,
     looks_secret,
     names_a_secret,
+    names_a_secret_abroad,
     secret_name,
     tells_no_secret,
     without_arguments,
@@ -35,7 +37,7 @@ JSON = None | bool | int | float | str | list[Any] | dict[str, Any]
 
 
 _AUTHORIZATION = (
-    r"(?i)((?:proxy-)?authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:(?:bearer|basic|token|apikey|digest|negotiate|aws4-hmac-sha256)\s+)?+"
+    r"(?i)((?:proxy-)?authorization[\"']?\s{0,4}[:=]\s{0,4}[\"'`]?+(?:(?:bearer|basic|token|apikey|digest|negotiate|aws4-hmac-sha256)\s+)?+"
     rf"|\bx-(?:api-key|auth-token|access-token|goog-api-key)[\"']?\s{{0,4}}[:=]\s{{0,4}}[\"']?){UNSEEN}{NO_SECRET}([^\s\"',;]{{6,}})"
 )
 _COOKIES = r"(?i)\bcookie[\"']?\s{0,4}:[^\n\"'\\]{1,4000}"
@@ -45,7 +47,7 @@ _URL_PASSWORD = (
     rf"(?<=://)((?:\[redacted:\w+\]|{UNSEEN}[^\s/:@]{{0,100}}):){UNSEEN}(?![$<{{])([^\s/]{{1,300}})(?=@)"
 )
 _URL_USER = rf"(?<=://){UNSEEN}(?=[\w-]{{0,200}}?[0-9])[\w-]{{20,200}}(?=@)"  # a token in place of a user
-_URL_TOKEN = rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-]){{0,2}}(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{6,}})"
+_URL_TOKEN = rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-]){{0,2}}(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){UNSEEN}{NO_SECRET}([^\s&#\"'`<>]{{6,}})"
 _URL_KEY = rf"(?i)([?&#](?:key|code|jwt|session)=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{16,}})"
 _PASSES = 8
 """Largest number of passes: one more pass finds a secret directly behind another; the bound keeps the time linear."""
@@ -56,26 +58,8 @@ _REMEMBERED_LENGTH = 4096
 
 _MARK = re.compile(r"\[redacted:(\w+)\]")
 
-_ERROR_FIELDS = frozenset(
-    [
-        "error",
-        "errors",
-        "reason",
-        "remedy",
-        "remediation",
-        "problem",
-        "problems",
-        "warning",
-        "warnings",
-        "detail",
-        "details",
-        "fault",
-        "faults",
-        "failure",
-        "failures",
-        "last_error",
-        "notice",
-    ]
+_ERROR_FIELD = (
+    r"(?:(?:last_)?error|fault|failure|problem|warning|detail|reason|remedy|remediation|notice)s?\Z"
 )
 
 
@@ -125,30 +109,14 @@ def _redact_once(text: str) -> str:
     assigned = "=" in text or ":" in text or "：" in text or "＝" in text
     if assigned:
         text = _without_urls_and_headers(text)
-    digits = _has_digit(text)
+    digits = compiled(r"[0-9]").search(text) is not None
     if digits and ("earer" in text or "EARER" in text):
         text = compiled(_BEARER).sub(r"\1[redacted:token]", text)
     if "-" in text and " -" in text:
         text = without_arguments(text)
-    if (assigned or digits or _has_quote(text) or "machine" in text) and names_a_secret(text):
+    if names_a_secret(text):
         text = without_named(without_blocks(text))
-    return without_named_abroad(text) if assigned and assigns_abroad(text) else text
-
-
-# Without a sign of assignment, a secret has digits, or stands in quotes, tags or a line of .netrc. A chain of "in" takes a
-# fifth of the time of a pattern or a loop, and every text of a turn comes here.
-def _has_digit(text: str) -> bool:
-    return (
-        "1" in text or "2" in text or "0" in text or "3" in text or "5" in text
-        or "4" in text or "8" in text or "9" in text or "6" in text or "7" in text
-    )  # fmt: skip
-
-
-def _has_quote(text: str) -> bool:
-    return (
-        '"' in text or "'" in text or "`" in text or "<" in text
-        or "“" in text or "„" in text or "«" in text or "「" in text or "‘" in text
-    )  # fmt: skip
+    return without_named_abroad(text) if (assigned or digits) and names_a_secret_abroad(text) else text
 
 
 def _without_urls_and_headers(text: str) -> str:
@@ -156,21 +124,29 @@ def _without_urls_and_headers(text: str) -> str:
         text = compiled(_URL_PASSWORD).sub(r"\1[redacted:password]", text)
         text = compiled(_URL_USER).sub("[redacted:token]", text)
     if "=" in text:
-        text = compiled(_URL_TOKEN).sub(r"\1[redacted:token]", text)
+        text = compiled(_URL_TOKEN).sub(_without_url_token, text)
         text = compiled(_URL_KEY).sub(r"\1[redacted:key]", text)
-    if ("uth" in text or "UTH" in text or "x-" in text or "X-" in text) and _names_a_header(text):
-        text = compiled(_AUTHORIZATION).sub(r"\1[redacted:authorization]", text)
-    if "ookie" in text or "OOKIE" in text:
+    lowered = text.lower()
+    if "authorization" in lowered or "x-" in lowered:  # the pattern is slow
+        text = compiled(_AUTHORIZATION).sub(_without_header, text)
+    if "cookie" in lowered:
         text = compiled(_COOKIES).sub(
             lambda found: compiled(_COOKIE).sub(r"\1[redacted:cookie]", found[0]), text
         )
     return text
 
 
-def _names_a_header(text: str) -> bool:
-    """Return True if `text` may hold a header. Many texts hold "authors" or "truth", and the pattern is slow."""
-    lowered = text.lower()
-    return "authorization" in lowered or "x-" in lowered or not text.isascii()
+def _without_url_token(match: re.Match[str]) -> str:
+    return match[0] if is_code(match[2], kind_of(match[1])) else f"{match[1]}[redacted:token]"
+
+
+def _without_header(match: re.Match[str]) -> str:
+    """Return a header with its value redacted, unless that is code, an address, a name, or a word of a sentence."""
+    value = match[2].rstrip(")]}.:")
+    scheme = match[1][-1].isspace() and match[1].rstrip()[-1].isalnum()
+    word = not scheme and "uth" in match[1].lower() and value.replace("_", "").isalpha()
+    code = is_name(value, "token") or is_code(value, "token" if "(" in value else "password")
+    return match[0] if word or code or "://" in value else f"{match[1]}[redacted:authorization]"
 
 
 def redact_value(value: JSON) -> JSON:
@@ -200,7 +176,7 @@ def redact_errors(value: JSON) -> JSON:
         return value
     return {
         key: redact_value(item)
-        if key in _ERROR_FIELDS and isinstance(item, str | list)
+        if compiled(_ERROR_FIELD).match(key) and isinstance(item, str | list)
         else redact_errors(item)
         for key, item in value.items()
     }

@@ -216,14 +216,21 @@ class Inventory:
 
 def lost_store(path: Path) -> LostStore | None:
     """Return the store at `path` if it is in the inventory of a folder above it and is empty or missing now."""
-    path = path.absolute()
-    if not _is_empty(path):
-        return None
+    entries = _entries_of(path.absolute()) if _is_empty(path) else ()
+    return next((LostStore(name, path.absolute(), since) for _, name, since in entries), None)
+
+
+def strike(path: Path) -> None:
+    """Take a store off the inventories of the folders above it, because its own program deletes it."""
+    for folder, name, _ in _entries_of(path.absolute()):
+        Inventory(folder).remove({name})
+
+
+def _entries_of(path: Path) -> Iterator[tuple[Path, str, float]]:
     for folder in path.parents[: MAX_DEPTH + 1]:
         name = path.relative_to(folder).as_posix()
         if (since := _read(folder / FILE_NAME).get(name)) is not None:
-            return LostStore(name, path, since)
-    return None
+            yield folder, name, since
 
 
 def holds_data(path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import glob
 import logging
 import os
 import random
@@ -23,7 +24,7 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageErro
 from hermes_core.storage.engine import Dialect, Statement, ValueRejected, run_callbacks
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
-from hermes_core.storage.inventory import lost_store
+from hermes_core.storage.inventory import lost_store, strike
 from hermes_core.storage.moved import MOVED_REMEDY, MOVED_WORDS, StoreMark, refuse_marked
 from hermes_core.storage.tables import ColumnType, Table, render_table
 
@@ -347,6 +348,15 @@ class Database:
             for connection in list(self._connections):
                 if connection.thread not in others:
                     connection.close()
+
+    def delete(self) -> None:
+        """Close the database, and delete its files and copies. A home that has listed it does not miss it."""
+        self.close()
+        strike(self.path)
+        for file in self.path.parent.glob(f"{glob.escape(self.path.name)}*"):
+            # Windows keeps a file that another program has open.
+            with contextlib.suppress(PermissionError):
+                file.unlink()
 
     def backup(self, target: Path) -> None:
         """Copy a consistent state of the database to `target`, even while other processes write.
@@ -724,7 +734,7 @@ def _read_failure(path: Path, exc: sqlite3.Error | OverflowError) -> str:
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0.1)) as connection:
             fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as again:
-        return str(again) if "i/o error" in str(again).lower() else ""
+        return str(again) if any(sign in str(again) for sign in ("disk I/O error", "unable to open")) else ""
     # The check passes over indexes in virtual tables, which have a code of their own for damage.
     virtual = code == sqlite3.SQLITE_CORRUPT_VTAB
     return f"a read failed ({exc}), and the file is whole" if fault == "ok" and not virtual else ""

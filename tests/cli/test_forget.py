@@ -18,6 +18,7 @@ from hermes_core.forget import provider_erasures
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_memory_testing.fakes import RecordingProvider
+from tests.manager.conftest import until
 
 USER = "telegram:42"
 
@@ -148,8 +149,9 @@ def test_a_wrong_answer_of_the_hook_is_no_erasure(hermes_home: HermesHome) -> No
         fill(memory)
         report, _ = forget_person(memory, USER, timeout=0.3)
         assert [one.state for one in report.providers] == ["waiting"]
-        rows = memory.manager.outbox.requests_to_forget()
-        assert "Erasure" in rows[0].error
+        outbox = memory.manager.outbox
+        assert until(lambda: "Erasure" in outbox.requests_to_forget()[0].error)
+        rows = outbox.requests_to_forget()
         memory.manager.outbox.drop([row.number for row in rows])
 
 

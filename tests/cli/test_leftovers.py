@@ -59,7 +59,7 @@ def test_a_home_without_copies_is_clean_and_names_where_it_looked(hermes_home: H
     assert hits(report) == {}
     assert report.complete
     assert "state.db" in {one.place for one in report.places}
-    assert any(line.startswith(f"nothing of {USER} was found in ") for line in report_sentences(report))
+    assert any(line.startswith(f"no text of {USER} was found in ") for line in report_sentences(report))
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ class Hosts:
     def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(20)
+        self._process.wait(120)
         assert self._process.stdout is not None
         self._process.stdout.close()
 

@@ -24,6 +24,9 @@ MUST_END = 60.0
 TURN_S = 30.0
 """Seconds that a turn with a provider that hangs takes at most, likewise."""
 
+PATIENT = dict.fromkeys(("is_available", "get_tool_schemas", "system_prompt_block", "prefetch"), 60.0)
+"""Deadlines of a turn that is about none of them."""
+
 TURN = """
 import json, sys, time
 from hermes_core import open_memory
@@ -313,7 +316,8 @@ def test_an_initialize_that_ends_after_the_shutdown_is_shut_down(host: Host) -> 
     def initialize(self, session):
         import pathlib, time
         self.log = pathlib.Path(session.home, "log")
-        time.sleep(2.5)
+        while not pathlib.Path(session.home, "may start").exists():
+            time.sleep(0.01)
         self.log.write_text("ready ")
     def prefetch(self):
         self.log.write_text("asked")
@@ -329,8 +333,13 @@ def test_an_initialize_that_ends_after_the_shutdown_is_shut_down(host: Host) -> 
     memory = open_memory()
     session = memory.start_session()
     memory.close()
-    assert not pathlib.Path(session.home, "log").exists()
-    time.sleep(1.5)
+    log = pathlib.Path(session.home, "log")
+    assert not log.exists()
+    pathlib.Path(session.home, "may start").touch()
+    until = time.monotonic() + 60
+    while not (log.exists() and log.read_text().endswith("shut down")):
+        assert time.monotonic() < until
+        time.sleep(0.01)
     """
     ended = host.run("-c", dedent(code))
     assert ended.returncode == 0, ended.stderr
@@ -352,7 +361,7 @@ def prefetch(self):
 def test_a_sqlite_connection_opened_in_initialize_works_in_prefetch(host: Host) -> None:
     host.install("local", provider(SQLITE, name="local"))
     host.choose("local")
-    report = host.turn()
+    report = host.turn(**PATIENT)
     assert "Likes tea" in report["recall"]
     assert report["problems"] == []
 
@@ -365,7 +374,8 @@ def test_a_sqlite_connection_used_on_the_write_lane_is_refused_with_what_to_do(h
     from hermes_core import open_memory
     with open_memory() as memory:
         memory.end_turn(memory.start_session(), "tea", "ok")
-        memory.flush(1)
-        print(memory.manager.outbox.pending()[0].error)
+        while not (waiting := memory.manager.outbox.pending()[0]).error:
+            memory.flush(0.1)
+        print(waiting.error)
     """
     assert "open it with hermes_core.kit.Database" in host.run("-c", dedent(code)).stdout

@@ -89,16 +89,16 @@ def test_a_program_in_the_terminal_prints_there_and_its_code_is_returned(
 
 def test_a_program_past_its_deadline_is_killed_with_all_it_started(tmp_path: Path) -> None:
     told = tmp_path / "pid"
-    with pytest.raises(BackendUnavailable, match=r"has not ended after 1 s"):
-        run([PYTHON, "-c", SLEEPING_CHILD, str(told)], timeout=1)
+    with pytest.raises(BackendUnavailable, match=r"has not ended after 4 s"):
+        run([PYTHON, "-c", SLEEPING_CHILD, str(told)], timeout=4)
     assert soon(lambda: not alive(int(told.read_text())))
 
 
 def test_a_grandchild_that_holds_the_output_open_does_not_hold_us() -> None:
-    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'])"
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(90)'])"
     started = time.monotonic()
     assert run([PYTHON, "-c", code], timeout=60).code == 0
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
 
 
 def test_a_program_that_is_not_there_is_one_line_with_what_to_do() -> None:

@@ -15,6 +15,7 @@ from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.guard import StillRunning, call_with_timeout
 from hermes_core.loader.load import load_provider
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
+from tests.manager.conftest import until
 
 HANGS = "import threading\nGATE = threading.Event()\nimport builtins\nbuiltins.gates.append(GATE)\nGATE.wait(30)\n"
 
@@ -49,6 +50,7 @@ def test_it_is_not_begun_a_second_time_while_it_hangs(site: Site, gates: list[th
     for _ in range(3):
         with pytest.raises(ProviderUnavailable):
             load_provider("slow", site.home, timeout=0.2)
+        assert until(lambda: gates)
     assert len(gates) == 1
 
 
@@ -56,10 +58,11 @@ def test_one_that_ends_after_all_can_be_loaded(site: Site, gates: list[threading
     site.plugin("slow", HANGS + NATIVE.replace('"notes"', '"slow"'))
     with pytest.raises(ProviderUnavailable):
         load_provider("slow", site.home, timeout=0.2)
+    assert until(lambda: gates)
     gates[0].set()
     for thread in threading.enumerate():
         if thread.name.startswith("hermes-load-slow"):
-            thread.join(5)
+            thread.join(60)
     assert load_provider("slow", site.home).entry.name == "slow"
 
 
@@ -83,9 +86,9 @@ def test_a_constructor_that_hangs_is_bounded_too(site: Site, gates: list[threadi
 
 def test_a_provider_may_load_another_while_it_is_loaded(site: Site) -> None:
     site.plugin("notes", NATIVE)
-    outer = f"from hermes_core import HermesHome, load_provider\nINNER = load_provider('notes', HermesHome.resolve({str(site.home.path)!r}), timeout=2)\n"
+    outer = f"from hermes_core import HermesHome, load_provider\nINNER = load_provider('notes', HermesHome.resolve({str(site.home.path)!r}), timeout=60)\n"
     site.plugin("outer", outer + NATIVE.replace('"notes"', '"outer"'))
-    assert load_provider("outer", site.home, timeout=5).entry.name == "outer"
+    assert load_provider("outer", site.home, timeout=60).entry.name == "outer"
 
 
 def test_one_that_loads_itself_is_refused_at_once(site: Site) -> None:

@@ -237,8 +237,8 @@ def test_a_flush_ends_when_only_sessions_that_can_not_start_have_writes(
     for session in (A, B):
         manager.sync_all(make_turn(f"{session.id}1"), session)
     began = time.monotonic()
-    assert not manager.flush(10)
-    assert time.monotonic() - began < 5
+    assert not manager.flush(100)
+    assert time.monotonic() - began < 50
     assert [row.event for row in manager.outbox.pending()] == ["a1"]
 
 
@@ -452,7 +452,7 @@ def test_what_was_synced_just_before_the_end_is_still_sent(open_manager: OpenMan
     manager.initialize_all(A)
     for n in range(20):
         manager.sync_all(make_turn(f"t{n}"), A)
-    manager.shutdown_all()
+    manager.shutdown_all(300.0)
     assert len(provider.of("sync_turn")) == 20
     assert provider.hooks[-1] == "shutdown"
 

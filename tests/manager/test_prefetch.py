@@ -65,6 +65,7 @@ def test_a_fresh_answer_wins_over_the_warmed_one(open_manager: OpenManager) -> N
     assert text(manager.prefetch_all(Query("new"), A)) == "- a: new"
 
 
+@pytest.mark.usefixtures("begun_is_late")
 def test_a_late_answer_gives_way_to_the_warmed_one_which_is_taken_once(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
     manager = start(open_manager(provider, deadlines={"prefetch": 0.5}))
@@ -237,7 +238,7 @@ def test_a_provider_that_is_not_ready_is_not_waited_for(open_manager: OpenManage
     gate = provider.gates["initialize"] = threading.Event()
     manager = start(open_manager(provider, start_wait=0.01))
     result = manager.prefetch_all(Query("tea"), A)
-    assert result.elapsed_ms < 3000
+    assert result.elapsed_ms < 15_000
     assert part(result).state == "degraded"
     assert "initialize has run" in part(result).reason
     gate.set()
@@ -442,7 +443,7 @@ def test_a_provider_that_hangs_costs_one_wait_and_then_none(open_manager: OpenMa
         manager.on_turn_start(number, "hi", A)
         waits.append(manager.prefetch_all(Query("tea"), A).elapsed_ms)
     gate.set()
-    assert [wait > 1000 for wait in waits] == [True, False, False, False]
+    assert [wait > 1900 for wait in waits] == [True, False, False, False]
 
 
 class SlowOnce(RecordingProvider):
@@ -462,12 +463,13 @@ class SlowOnce(RecordingProvider):
         return answer
 
 
+@pytest.mark.usefixtures("begun_is_late")
 def test_after_a_single_late_recall_the_next_turn_waits_again(open_manager: OpenManager) -> None:
     provider = SlowOnce()
     (gate,) = provider.slow_gates
-    manager = start(open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 0.3}))
+    manager = start(open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 1.0}))
     late = part(manager.prefetch_all(Query("tea"), A))
-    assert (late.origin, late.reason) == ("none", "prefetch late: no answer within 0.3 s")
+    assert (late.origin, late.reason) == ("none", "prefetch late: no answer within 1 s")
     assert manager.health()[0].breakers["read"] == "closed"
     fresh = part(manager.prefetch_all(Query("mate"), A))  # while the late call still runs
     assert (fresh.origin, fresh.recall.render()) == ("fresh", "- a: mate")
@@ -475,6 +477,7 @@ def test_after_a_single_late_recall_the_next_turn_waits_again(open_manager: Open
     assert until(lambda: manager.health()[0].state == "active")
 
 
+@pytest.mark.usefixtures("begun_is_late")
 def test_a_late_recall_that_answers_after_all_is_no_failure(open_manager: OpenManager) -> None:
     provider = SlowOnce()
     (gate,) = provider.slow_gates
@@ -488,10 +491,11 @@ def test_a_late_recall_that_answers_after_all_is_no_failure(open_manager: OpenMa
     assert part(manager.prefetch_all(Query("mate"), A)).origin == "fresh"
 
 
+@pytest.mark.usefixtures("begun_is_late")
 def test_answers_that_are_late_again_and_again_open_no_breaker(open_manager: OpenManager) -> None:
     provider = SlowOnce(10)
     gates = list(provider.slow_gates)
-    manager = start(open_manager(provider, deadlines={"prefetch": 0.05}))
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.3}))
     origins = []
     for gate in gates:
         origins.append(part(manager.prefetch_all(Query("tea"), A)).origin)

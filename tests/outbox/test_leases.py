@@ -237,16 +237,16 @@ def test_a_call_that_takes_longer_than_the_lease_keeps_it(open_shared: OpenOutbo
     outbox.put("fake", turn("a"))
     outbox.put("fake", turn("b"))
     with (
-        working(slow, outbox, lease=0.3) as first,
+        working(slow, outbox, lease=2.0) as first,
         working(other, open_shared()) as second,
     ):
         first.wake()
         assert until(lambda: slow.events)
         held = "SELECT until FROM outbox_lines"
-        before = outbox.database.execute(held).fetchone()[0]
-        assert until(lambda: outbox.database.execute(held).fetchone()[0] > before)
+        taken = outbox.database.execute(held).fetchone()[0]
         second.wake()
-        assert not second.flush(1.0)
+        assert until(lambda: outbox.database.execute(held).fetchone()[0] > taken + 2.0)
+        assert not second.flush(0.1)
         assert other.events == []
         gate.set()
         assert first.flush(30)
@@ -433,14 +433,14 @@ def test_a_session_whose_rows_never_end_does_not_keep_the_others_waiting(open_sh
     outbox = open_shared()
     for event, session in (("a", "s1"), ("b", "s1"), ("c", "s2"), ("d", "s1")):
         outbox.put("fake", turn(event, session))
-    lines, order = DeliveryLines(outbox, "fake", lease=0.3), []
+    lines, order = DeliveryLines(outbox, "fake", lease=1.5), []
     while row := lines.next(()):
         with lines.holding(row):
             outbox.delivered(row)
         order.append(row.event)
         if row.event == "a":
             assert lines.next(()) is not None
-            time.sleep(0.4)
+            time.sleep(1.6)
     assert order == ["a", "c", "b", "d"]
     lines.release()
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -82,6 +82,29 @@ def test_what_is_no_date_is_left_alone(text: str) -> None:
         ("from November to February 2024", at(2023, 12, 1), at(2024, 3, 1)),
         ("3月之前", at(2024, 2, 1), at(2024, 3, 2)),
         ("自从5月", at(2023, 5, 2), at(2023, 4, 2)),
+        ("an hour ago", at(2024, 3, 13, 14), at(2024, 3, 13, 12)),
+        ("a year ago", at(2023, 3, 20), at(2023, 9, 1)),
+        ("over the weekend", at(2024, 3, 10), at(2024, 3, 8)),
+        ("the weekend before last", at(2024, 3, 3), at(2024, 3, 10)),
+        ("the month before last", at(2024, 1, 31), at(2024, 2, 1)),
+        ("上上周", at(2024, 2, 27), at(2024, 3, 5)),
+        ("on Monday morning", at(2024, 3, 11), at(2024, 3, 12)),
+        ("in Q1 2023", at(2023, 3, 31), at(2023, 4, 1)),
+        ("in the fourth quarter", at(2023, 12, 31), at(2024, 1, 1)),
+        ("last quarter", at(2023, 12, 31), at(2024, 1, 1)),
+        ("in week 10", at(2024, 3, 4), at(2024, 3, 11)),
+        ("in 2023-W52", at(2023, 12, 25), at(2024, 1, 1)),
+        ("on Christmas Eve", at(2023, 12, 24), at(2023, 12, 25)),
+        ("on Good Friday", at(2023, 4, 7), at(2023, 4, 9)),
+        ("on Thanksgiving", at(2023, 11, 23), at(2023, 11, 30)),
+        ("last winter", at(2024, 2, 20), at(2024, 3, 2)),
+        ("in the first half of May", at(2023, 5, 15), at(2023, 5, 16)),
+        ("at the end of 2023", at(2023, 12, 31), at(2023, 8, 31)),
+        ("in early February", at(2024, 2, 5), at(2024, 2, 15)),
+        ("from 3 to 7 May", at(2023, 5, 3), at(2023, 5, 8)),
+        ("May 3-7", at(2023, 5, 7), at(2023, 5, 2)),
+        ("5月3日到7日", at(2023, 5, 7), at(2023, 5, 8)),
+        ("on the second of March", at(2024, 3, 2), at(2024, 2, 20)),
     ],
 )
 def test_relative_times_count_from_now(text: str, inside: datetime, outside: datetime) -> None:
@@ -91,10 +114,30 @@ def test_relative_times_count_from_now(text: str, inside: datetime, outside: dat
     assert when.closeness(outside) == 0
 
 
+@table(
+    ("text", "inside", "outside"),
+    [
+        ("in May last year", at(2023, 5, 31), at(2023, 6, 1)),
+        ("on Monday last week", at(2024, 3, 4), at(2024, 3, 11)),
+        ("on Saturday the 2nd", at(2024, 3, 2), at(2024, 3, 9)),
+        ("in the summer of 2022", at(2022, 7, 1), at(2022, 5, 31)),
+        ("at Easter 2022", at(2022, 4, 17), at(2023, 4, 9)),
+    ],
+)
+def test_words_beside_each_other_name_one_time(text: str, inside: datetime, outside: datetime) -> None:
+    (when,) = find_dates(text, NOW.timestamp())[0]
+
+    assert [when.closeness(inside), when.closeness(outside)] == [1, 0]
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "in Spring Boot",
+        "the second half of the game",
+        "in week 3 of the course",
+        "answer Q1 and Q2",
+        "chapters 3 to 7",
         "the 3rd time",
         "she went from Rome to Paris",
         "every Monday",
@@ -116,6 +159,8 @@ def test_what_is_no_relative_time_is_left_alone(text: str) -> None:
         ("friday", (2024, 3, 8), (2024, 3, 9)),
         ("the 3rd", (2024, 3, 3), (2024, 3, 4)),
         ("2022", (2022, 1, 1), (2023, 1, 1)),
+        ("2023-W20", (2023, 5, 15), (2023, 5, 22)),
+        ("the first half of May", (2023, 5, 1), (2023, 5, 16)),
         ("昨天", (2024, 3, 12), (2024, 3, 13)),
         ("2023-05-08T12:30", (2023, 5, 8, 12, 30), (2023, 5, 8, 12, 30)),
         ("2023-05-08T12:30+02:00", (2023, 5, 8, 10, 30), (2023, 5, 8, 10, 30)),
@@ -174,6 +219,13 @@ def test_a_year_that_stands_alone_is_a_time(text: str) -> None:
         ("What happened on 20 November?", True),
         ("Was habe ich letzte Woche gemacht?", True),
         ("我上周做了什么？", True),
+        ("What went on two weeks ago?", True),
+        ("How was my last week?", True),
+        ("Anything important yesterday evening?", True),
+        ("What's new since Monday?", True),
+        ("Where did I go last summer?", False),
+        ("What did Anna do last weekend?", False),
+        ("What should I do this weekend?", False),
         ("What did I buy at the market last week?", False),
         ("Where was I in March?", False),
         ("see you on Monday", False),
@@ -214,6 +266,25 @@ def test_last_week_is_read_in_other_languages(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "question",
+    [
+        "Vad pratade vi om förra veckan?",
+        "Hvad skete der i februar?",
+        "O czym rozmawialiśmy w zeszłym tygodniu?",
+        "O čem jsme mluvili minulý týden?",
+        "Τι έκανα χθες;",
+        "先週は何について話しましたか？",
+        "지난주에 무슨 이야기를 했지?",
+        "Apa yang saya lakukan kemarin?",
+    ],
+)
+def test_a_question_for_anything_of_a_time_is_known_in_other_languages(question: str) -> None:
+    pytest.importorskip("dateparser")
+
+    assert analyse(question, now=NOW.timestamp()).time_only
+
+
+@pytest.mark.parametrize(
     ("text", "month", "day"),
     [
         ("¿Qué pasó en febrero?", 2, 0),
@@ -223,6 +294,11 @@ def test_last_week_is_read_in_other_languages(text: str) -> None:
         ("Le 14 février", 2, 14),
         ("Il 3 marzo", 3, 3),
         ("2月14日に", 2, 14),
+        ("二月十四日", 2, 14),
+        ("im Februar 2024", 2, 0),
+        ("le 14 février 2024", 2, 14),
+        ("en febrero de 2024", 2, 0),
+        ("2024년 2월", 2, 0),
     ],
 )
 def test_months_and_days_are_read_in_other_languages(text: str, month: int, day: int) -> None:
@@ -241,8 +317,53 @@ def test_days_ago_are_read_in_other_languages(text: str, day: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["im Mai", "en mai", "i maj", "in mei", "в мае", "w maju", "Mai 2023", "在五月"]
+)
+def test_the_name_of_may_is_read_although_it_is_short(text: str) -> None:
+    start, _ = only_time(text)
+
+    assert (start.year, start.month) == (2023, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("vor zwei Wochen", 14),
+        ("il y a trois jours", 3),
+        ("hace dos semanas", 14),
+        ("dwa tygodnie temu", 14),
+        ("rok temu", 365),
+    ],
+)
+def test_a_number_in_words_is_read_in_other_languages(text: str, days: int) -> None:
+    pytest.importorskip("unicode_rbnf")
+    start, end = only_time(text)
+
+    assert start <= NOW - timedelta(days=days) < end
+
+
+@pytest.mark.parametrize(
     "text",
     [
+        "im Mai letzten Jahres",
+        "en mayo del año pasado",
+        "nel maggio dell'anno scorso",
+        "em maio do ano passado",
+        "i maj förra året",
+    ],
+)
+def test_a_month_of_last_year_is_read_in_other_languages(text: str) -> None:
+    assert only_time(text) == (at(2023, 5, 1, 0), at(2023, 6, 1, 0))
+
+
+def test_a_bound_of_a_month_is_read_in_other_languages() -> None:
+    assert only_time("depuis février")[0] == at(2024, 2, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nu a mai venit, nu-i mai pasă", "tengo dos semanas de vacaciones", "drei Monate Garantie",
         "Wir sind hier und warten", "9 out of 10 people", "a segunda opção", "Peter has three pets", "non ho mai visto",
         "mañana por la mañana", "el mar y la sierra", "Mars is a planet", "Martin martelt Marta", "5 ago",
     ],

@@ -24,6 +24,7 @@ from hermes_core.safety.fence import (
     without_context,
 )
 from hermes_core.safety.scrubber import StreamingContextScrubber
+from tests.rounds import rounds
 from tests.safety.texts import PIECES, TAG, readable, texts
 from tests.table import table
 
@@ -128,13 +129,13 @@ def test_a_truncated_block_of_ours_is_removed_completely() -> None:
     assert sanitize_context("before " + block.removesuffix(CLOSE)) == "before "
 
 
-@settings(max_examples=400)
+@settings(max_examples=rounds(400))
 @given(texts)
 def test_no_reader_of_markup_finds_a_fence_in_clean_text(text: str) -> None:
     assert not TAG.search(readable(sanitize_context(text)))
 
 
-@settings(max_examples=400)
+@settings(max_examples=rounds(400))
 @given(texts)
 def test_sanitising_twice_is_sanitising_once(text: str) -> None:
     once = sanitize_context(text)
@@ -158,8 +159,9 @@ def test_a_hostile_text_takes_time_in_proportion_to_its_length(unit: str) -> Non
         return time.thread_time() - start
 
     duration(1_000)
-    # Eight times the text: 64 times the work if it grew with the square.
-    assert duration(40_000) < 40 * max(duration(5_000), 0.002)
+    # Eight times the text: 64 times the work if it grew with the square. The least of three, since a machine that is shared
+    # counts time of others as ours.
+    assert min(duration(40_000) for _ in range(3)) < 40 * max(duration(5_000), 0.002)
 
 
 @given(st.lists(st.tuples(st.sampled_from(PIECES), texts), max_size=3))

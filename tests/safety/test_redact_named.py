@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.safety.redact import redact, redact_value
+from tests.rounds import rounds
 from tests.table import table
 
 ADDRESS = "https://ann:hunter22@db.example.com"
@@ -124,6 +125,22 @@ FILES = [
     "credentials:\n  user: ann12345\n  main: ⟦abc123def456⟧\nother: abc123def456",
     "[passwords]\nann = ⟦hunter22⟧\nbob = ⟦hunter33⟧\n[other]\nname = hunter44\n",
 ]
+SENTENCES_ABROAD = [
+    "mein Kennwort lautet ⟦Hund3huett3⟧.",
+    "le mot de passe du wifi est ⟦Ch4teau!Bleu⟧",
+    "la contraseña es ⟦Gat0Negro99⟧, creo",
+    "a senha do wifi é ⟦C4sa#Azul12⟧",
+    "パスワードは⟦Sakura2024⟧です",
+    "密码是⟦Xiaomao88⟧",
+    "пароль от роутера: ⟦Zima2024qq⟧",
+    "비밀번호는 ⟦Namu2024⟧ 입니다",
+    "şifre ⟦Kedi2024⟧ olarak değişti",
+    "la password del router è ⟦R0uter#Casa⟧",
+    "hasło to ⟦Kot3k!2024⟧",
+    "lösenordet är ⟦katt1234⟧",
+    "كلمة المرور هي ⟦qitta123⟧",
+    "पासवर्ड ⟦billi123⟧ है",
+]
 ABROAD = [
     "passwort: ⟦hunter22⟧",
     "Kennwort = ⟦geheim⟧",
@@ -146,7 +163,7 @@ ABROAD = [
 ]
 
 
-MARKED = [*SENTENCES, *COMMANDS, *FILES, *ABROAD, *PASSWORDS_ABROAD, *CODE]
+MARKED = [*SENTENCES, *COMMANDS, *FILES, *ABROAD, *SENTENCES_ABROAD, *PASSWORDS_ABROAD, *CODE]
 
 
 @table("marked", MARKED)
@@ -173,6 +190,27 @@ def test_a_secret_that_only_its_name_gives_away_is_taken_out_and_nothing_else(ma
         "clave=valor, key: value, der Schlüssel: liegt unter der Matte, l'enclave=abc123def456",
         "密码：请在这里输入",
         "kpasswd 464/tcp",
+        "das Kennwort ändert man in Version 12, el 2024-05-04 la contraseña vence, 密码至少12位, le mot de passe expire dans 90 jours",
+        "$token = m::mock(); $secret = Passport::$hashes ? 1 : 2; self::token = self::KEYS.'/oauth-private.key'",
+        "let token = RsaPrivateKey::from_pkcs1_der(key); let password = crypto::hmac_sign(&data.sk, x)",
+        "password := *params.Password; let has_password = !user.password_hash.is_empty(); password = ::BCrypt::Engine.hash(x)",
+        "Token:  crypto.SecureAlphanumeric(12), nonceSecret: Buffer.alloc(32, 0), secret: randomBytes(32),",
+        'signingKey: defaultES256PrivateKey, pub credential: CredentialV3, "credential": json.RawMessage(cred1.JSON),',
+        "token = goauth.Token{AccessToken: t}, Credentials = aws.AnonymousCredentials{}",
+        'invalid_token = token_2_payload + "." + token_1_sig',
+        "confirmation_token = @raw_confirmation_token = friendly_token",
+        'password = "#{password}#{klass.pepper}"; url "/x?confirmation_token=#{user.raw_token}"',
+        'token = "Bearer " + value; authorization: `Bearer ${params.token}`',
+        '"Authorization": s.authorizationHeader, HTTP_AUTHORIZATION=auth_header); const authorization = getAuthorization(this)',
+        '{"access_key": `+strconv.Quote(value)+`}, "driveAccessToken": "access_token={access_token}"',
+        'no_token: "You need the link of a password reset", "Invalid Email or password" => "Invalid email or password"',
+        'const TOKEN = /^[A-Za-z0-9._~-]+$/; if password == "INTERNAL" {',
+        '<h2>Your password was changed</h2><h4 id="password">--filen-password</h4>',
+        'rpassword = "7.5.4"; io.jsonwebtoken:jjwt-jackson:0.11.0; strip secrets GHSA-8mxv-9xhp-86h4',
+        'fetch(url, {credentials: "same-origin"}); fetch(`${BASE}/hub?token=admin-diagnostics`).catch(() => false)',
+        "key = 'file://' . __DIR__; private_key = 'file://' . __DIR__; x = {refresh_token: refresh_token1}, credentials=r2_credentials or None",
+        "{Authorization: authHeader}, def has(authorization: Authorization): Boolean; autoToken = /\\s?auto?\\s?/i; API_KEY='sk-...'",
+        "the Authorization: header; OAuth and Authorization: https://www.example.com/rails-auth",
         "token, value = get_token(value)",
         "token: LoopToken = threading.current_token",
         "use `?api_key=`, or `token=`",
@@ -320,7 +358,7 @@ def test_a_text_without_names_programs_and_addresses_stays(pieces: list[str]) ->
 
 
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=3))
-@settings(max_examples=10)
+@settings(max_examples=rounds(10))
 def test_four_times_the_text_takes_about_four_times_the_work(pieces: list[str]) -> None:
     unit = "".join(pieces)
     short, long = (_seconds((unit * (size // len(unit) + 1))[:size]) for size in (8192, 32768))

@@ -231,6 +231,34 @@ def test_an_io_error_is_raised_for_a_new_file_and_a_refusal_is_not(
         assert (notes(database), database.journal_mode) == ([], "delete")
 
 
+class Gone(sqlite3.Connection):
+    """A connection to a disk that is `gone`: SQLite calls a failed read damage, and a new connection finds no file."""
+
+    gone = False
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        if self.gone:
+            raise sqlite3.OperationalError("unable to open database file")
+        super().__init__(*arguments, **named)
+
+    def cursor(self, *arguments: Any) -> Any:
+        if self.gone:
+            error = sqlite3.DatabaseError("database disk image is malformed")
+            error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise error
+        return super().cursor(*arguments)
+
+
+def test_a_disk_that_is_gone_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Gone))
+    with contextlib.closing(Database(tmp_path / "notes.db", MIGRATIONS)) as database:
+        notes(database)
+        monkeypatch.setattr(Gone, "gone", True)
+        with pytest.raises(DatabaseUnavailable, match="unable to open database file"):
+            notes(database)
+        monkeypatch.setattr(Gone, "gone", False)
+
+
 def test_on_macos_a_commit_reaches_the_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with contextlib.closing(Database(tmp_path / "notes.db", MIGRATIONS)) as database:

@@ -378,10 +378,13 @@ class OpenAIModel:
     def list_models(self) -> list[str]:
         """Ask the server once for the names of its models. Raise `ModelError` if no list arrives within 10 seconds."""
         seconds, late = min(LIST_TIMEOUT_S, self.settings.timeout), Cancel()
+        # Before the timer starts: the import of the SDK, which takes seconds on a busy machine, is no time of the server.
+        with _our_errors(self.settings):
+            client = self._open()
         # A body that arrives in small pieces meets each timeout of the SDK, so a timer limits the whole.
         stop_timer = call_later(seconds, late.set)
         try:
-            body = interruptible(lambda: self._list(late), late, "agent-models")
+            body = interruptible(lambda: self._list(client, late), late, "agent-models")
         except Cancelled:
             raise ModelUnavailable(
                 f"{self.settings.base_url!r} did not send the list of its models within {seconds:g} s",
@@ -403,7 +406,7 @@ class OpenAIModel:
         )
         return [name for name in ids if isinstance(name, str)]
 
-    def _list(self, late: Cancel) -> Any:
+    def _list(self, client: Any, late: Cancel) -> Any:
         """Return the server's list of models as decoded JSON, or None if it is too long or no JSON.
 
         `late` cuts the request when it is set.
@@ -412,7 +415,7 @@ class OpenAIModel:
         with (
             _our_errors(self.settings),
             cut_on_cancel(late) as connections,
-            self._open().models.with_streaming_response.list() as answer,
+            client.models.with_streaming_response.list() as answer,
         ):
             connections.add_of(answer.http_response)
             for piece in answer.iter_bytes():

@@ -27,6 +27,8 @@ from hermes_core.curated.store import Notes
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.memory import open_memory
+from hermes_memory_agent import cancel
+from hermes_memory_agent.cancel import next_item
 from hermes_memory_agent.cli.chat import _CtrlC, _note_retry, _note_review
 from hermes_memory_agent.cli.chat_input import read_messages
 from hermes_memory_agent.cli.chat_terminal import TerminalWriter
@@ -985,18 +987,34 @@ def never() -> Iterator[threading.Event]:
     event.set()
 
 
+def press_after(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """Have Ctrl-C pressed as soon as these words of an answer were taken in."""
+    taken_in = ""
+
+    def next_item_and_press(queue: Any) -> Any:
+        nonlocal taken_in
+        if taken_in.endswith(said):
+            taken_in = ""
+            os.kill(os.getpid(), signal.SIGINT)
+        kind, value = next_item(queue)
+        taken_in += value if kind == "item" else ""
+        return kind, value
+
+    monkeypatch.setattr(cancel, "next_item", next_item_and_press)
+
+
 @pytest.mark.parametrize("arguments", [("-m", "Hello."), ("-m", "Hello.", "--json"), ()])
 def test_ctrl_c_leaves_a_chat_at_which_nobody_sits_and_keeps_what_was_seen(
-    home: HermesHome, server: ModelServer, never: threading.Event, arguments: tuple[str, ...]
+    home: HermesHome,
+    server: ModelServer,
+    never: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
 ) -> None:
     said = "Good morning, good morning."
 
-    def reply(request: dict[str, Any]) -> Reply:
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        return Reply(said, hold=never)
-
-    server._script = [reply]
+    server._script = [Reply(said, hold=never)]
+    press_after(monkeypatch, said)
     result = chat(*arguments, typed="Hello.\nAnd more.\n")
     assert (result.exit_code, len(server.requests)) == (130, 1)
     assert said in result.stdout
@@ -1008,17 +1026,15 @@ def test_ctrl_c_leaves_a_chat_at_which_nobody_sits_and_keeps_what_was_seen(
 
 @pytest.mark.parametrize("line", ["/compress", "/new"])
 def test_ctrl_c_stops_what_a_command_waits_for_without_breaking_it_off(
-    home: HermesHome, server: ModelServer, never: threading.Event, line: str
+    home: HermesHome, server: ModelServer, never: threading.Event, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     set_value(home, "agent.flush_seconds", 60.0)
 
     def reply(request: dict[str, Any]) -> Reply:
-        if len(server.requests) <= 8:
-            return Reply("Yes.")
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        return Reply("Let me", hold=never)
+        return Reply("Let me", hold=never) if len(server.requests) > 8 else Reply("Yes.")
 
     server._script = [reply]
+    press_after(monkeypatch, "Let me")
     result = chat(typed="Hello.\n" * 8 + line + "\n")
     assert result.exit_code == 130
     assert len(sessions(home)) == 1

@@ -217,11 +217,13 @@ def test_a_hook_that_hangs_is_waited_for_within_its_deadline_and_changes_nothing
     gate = provider.gates[hook] = threading.Event()
     memory = stage.open_memory(provider, deadlines={**QUICK, hook: SOON})
     began = time.monotonic()
-    live(stage, memory, lambda: memory.flush(1) or hook in ("initialize", "is_available"))
+    blocked = hook in ("initialize", "is_available")
+    live(stage, memory, lambda: memory.flush(1 if blocked else 30) or blocked)
     assert time.monotonic() - began < BOUND
     if hook == "is_available":
         assert memory.manager.health()[1].state == "failed"
     if hook == "shutdown":
+        assert memory.flush(30)
         memory.close(1.0)
         assert time.monotonic() - began < BOUND + 2.0
     gate.set()

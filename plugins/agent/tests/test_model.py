@@ -354,6 +354,24 @@ def test_a_hung_server_is_given_up_after_the_timeout() -> None:
         hold.set()
 
 
+def test_the_import_of_the_sdk_takes_no_time_from_the_list_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    class Model(OpenAIModel):
+        def _open(self) -> Any:
+            order.append("open")
+            return super()._open()
+
+    def note_timer(seconds: float, action: Callable[[], object]) -> Callable[[], None]:
+        order.append("timer")
+        return lambda: None
+
+    monkeypatch.setattr("hermes_memory_agent.model.call_later", note_timer)
+    with ModelServer([]) as server, closing(Model(ModelSettings(server.base_url, "m"))) as model:
+        assert model.list_models() == ["scripted"]
+    assert order == ["open", "timer"]
+
+
 def test_another_thread_stops_a_hung_request_at_once() -> None:
     hold, cancel = threading.Event(), Cancel()
     with serving(Reply("Hel", hold=hold)) as (_, model):

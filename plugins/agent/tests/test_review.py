@@ -345,7 +345,7 @@ def test_a_review_that_was_stopped_is_due_again(stage: Stage) -> None:
     stage.server.requests.clear()
     stage.script(reviewing())
     stage.agent(session_id="chat-1", background=background).run_turn("And now?")
-    assert background.wait(10)
+    assert background.wait(60)
     assert any(map(is_look_back, stage.server.requests))
 
 

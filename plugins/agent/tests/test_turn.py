@@ -522,7 +522,7 @@ def test_a_provider_that_hangs_holds_a_turn_for_its_deadline_and_no_longer(stage
     result = stage.agent(memory).run_turn("Hello.")
     provider.release()
     assert result.outcome == "answered"
-    assert result.recall.elapsed_ms < 4000
+    assert result.recall.elapsed_ms < 20_000
 
 
 def test_a_toolset_of_which_there_is_no_tool_is_told(stage: Stage) -> None:

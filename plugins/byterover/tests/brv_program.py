@@ -261,7 +261,8 @@ HANDLERS = {
 def finished(entry):
     """The entry as it is now: its curation ends when its time has come, as its script says."""
     script = entry.get("script", {})
-    if entry["status"] != "processing" or time.time() < script.get("until", 0):
+    held = script.get("held") and os.path.exists(os.path.join(FOLDER, "held"))
+    if entry["status"] != "processing" or held or time.time() < script.get("until", 0):
         return entry
     ended = {**entry, "completedAt": int(time.time() * 1000)}
     if script.get("error"):

@@ -45,6 +45,15 @@ class StandInBrv:
         finally:
             self.heal()
 
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Let a curation that is handed over within this context go on until the end of it."""
+        held = self.folder / "held"
+        held.touch()
+        with self.trouble("curation", held=True):
+            yield
+        held.unlink()
+
     def outage(self) -> AbstractContextManager[None]:
         """No daemon within this context."""
         return self.trouble(kind="error", error=DOWN)

@@ -380,7 +380,7 @@ def test_a_preamble_stands_above_what_is_recalled_and_alone_never(start: Callabl
 def test_reflection_takes_the_place_of_recall_where_it_is_quick(
     start: Callable[..., Agent], server: HindsightServer
 ) -> None:
-    agent = start(prefetch_method="reflect", recall_timeout=2.0)
+    agent = start(prefetch_method="reflect", recall_timeout=5.0)
     agent.say("The boathouse key hangs behind Ostrander.", answer="")
     asked = "Where does the boathouse key hang?"
     assert agent.recall(asked).startswith("From 1 facts: ")
@@ -393,7 +393,7 @@ def test_reflection_takes_the_place_of_recall_where_it_is_quick(
     )
     before = time.monotonic()
     assert agent.recall(asked).startswith("- [2025-11-22]")
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 25
 
 
 # ------------------------------------------------------------------------ tools

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
 import time
@@ -227,11 +226,9 @@ class HolographicProvider(ConfiguredProvider):
         if not path.exists():
             return Erasure()
         count = self._facts(session.owner).store.forget()
-        self._open.pop(session.owner).store.db.close()
-        for file in path.parent.glob(f"{path.name}*"):
-            # Windows keeps a file that another program has open. No fact is in it any more.
-            with contextlib.suppress(PermissionError):
-                file.unlink()
+        self._open.pop(
+            session.owner
+        ).store.db.delete()  # a file that stays, because it is open, has no fact any more
         return Erasure((f"{count} facts in {path}" if path.exists() else f"{path} with its {count} facts",))
 
     def shutdown(self) -> None:

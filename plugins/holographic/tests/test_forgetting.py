@@ -11,6 +11,7 @@ from hermes_holographic import HolographicProvider
 
 from hermes_core import HermesHome, MemoryWrite, Query, Session, ToolCall, open_memory
 from hermes_core.contract.values import Erasure
+from hermes_core.storage.inventory import Inventory
 from hermes_memory_testing import driving
 from tests.forgetting_cells import ROWS, hold
 
@@ -71,6 +72,15 @@ def test_the_file_of_a_user_goes_and_those_of_others_stay(facts: Facts) -> None:
     assert "cellar" in facts.knows(facts.own, "Where is the tent?")
     assert facts.provider.forget_user(facts.ada) == Erasure()
     assert facts.knows(facts.ada, "Who has the tortoise?") == ""
+
+
+def test_a_file_that_a_forgotten_user_had_is_not_lost(facts: Facts) -> None:
+    inventory = Inventory(facts.path)
+    inventory.record()
+    facts.provider.forget_user(facts.ada)
+    assert inventory.lost() == []
+    facts.add(facts.ada, PARROT)
+    assert "Alderney" in facts.knows(facts.ada, "Who has the parrot?")
 
 
 def test_another_program_with_the_file_open_reads_no_fact_any_more(facts: Facts) -> None:

@@ -152,13 +152,13 @@ def test_without_a_wait_the_first_turn_is_told_nothing_and_the_next_what_was_pre
 
 
 def test_a_turn_waits_for_a_slow_server_no_longer_than_it_is_told(start: Start, server: HonchoServer) -> None:
-    agent = start(firstTurnBaseWait=0.1)
+    agent = start(firstTurnBaseWait=2.0)
     agent.ask(QUESTION)
-    server.fail(delay=5)
+    server.fail(delay=60)
     began = time.monotonic()
     with pytest.raises(BackendUnavailable):
         agent.ask(QUESTION)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_what_honcho_knows_about_the_agent_is_recalled_after_the_first_turn(agent: Agent) -> None:

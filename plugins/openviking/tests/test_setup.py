@@ -243,7 +243,7 @@ def test_a_server_that_does_not_come_up_in_time_ends_with_the_program(home: Path
         endpoint=f"http://127.0.0.1:{free_port()}",
         server_command=str(program),
         start_server=True,
-        start_timeout=1,
+        start_timeout=5,
     )
     code = f"""
 from pathlib import Path

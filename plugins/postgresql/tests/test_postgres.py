@@ -637,7 +637,7 @@ def test_an_idle_connection_that_the_server_closed_is_not_used(
 def test_a_commit_that_no_standby_confirmed_is_not_taken_for_stored(server: PostgresServer) -> None:
     """After its statement timeout the server ends the wait for the standby, and reports the commit with a warning."""
     tries = []
-    with contextlib.closing(PostgresDatabase(server.url, MIGRATIONS, statement_timeout=0.5)) as database:
+    with contextlib.closing(PostgresDatabase(server.url, MIGRATIONS, statement_timeout=3.0)) as database:
         database.execute(ADD, (1, "confirmed"))
         with contextlib.closing(psycopg.connect(server.url, autocommit=True)) as admin:
             admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
@@ -717,7 +717,7 @@ def test_a_fork_opens_connections_of_its_own(database: PostgresDatabase) -> None
 
 
 def test_a_statement_that_takes_too_long_is_ended(postgres_url: str, postgres_schema: str) -> None:
-    options: dict[str, Any] = {"schema": postgres_schema, "statement_timeout": 0.1}
+    options: dict[str, Any] = {"schema": postgres_schema, "statement_timeout": 2.0}
     with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, **options)) as database:
         with pytest.raises(DatabaseUnavailable, match="statement timeout"):
             database.execute("SELECT pg_sleep(20)")

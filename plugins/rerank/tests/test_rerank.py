@@ -235,7 +235,7 @@ def test_a_server_that_fails_is_told_and_the_search_keeps_its_order(
     home = HermesHome(tmp_path_factory.mktemp("home"))
     break_it, words = FAULTS[fault]
     caplog.clear()
-    with closing(Server("tei")) as server, opened(home, server, deadline=0.3) as memory:
+    with closing(Server("tei")) as server, opened(home, server, deadline=2.0) as memory:
         past = memory.sessions.past
         past.reranker, own = None, past.reranker
         before = found(memory)

@@ -527,6 +527,9 @@ def test_a_search_that_was_interrupted_while_the_model_was_loaded_can_be_made_ag
     db = filled(opened())
     db.close()
     ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(db.database.path)], capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", INTERRUPTED, str(db.database.path)],
+        capture_output=True,
+        text=True,
+        timeout=250,
     )
     assert (ended.stdout, ended.stderr) == (f"interrupted\n{TALK[0]}\n", "")

@@ -41,6 +41,7 @@ from hermes_core.errors import BackendUnavailable, SessionError
 from hermes_memory_agent import Agent, ModelSettings, OpenAIModel
 from hermes_memory_telemetry.telemetry import SCHEMA_URL, Telemetry
 from hermes_memory_testing.model_server import ModelServer, Reply
+from tests.manager.conftest import until
 
 SECRET = "the tea is Lapsang"
 
@@ -325,7 +326,7 @@ def test_a_recall_that_fails_says_so_without_its_message(
 def test_a_late_recall_is_late(tmp_path: Path, exported: Exported, backend: Backend) -> None:
     backend.gate.clear()
     with open_memory(
-        tmp_path, provider=backend, deadlines={"prefetch": 0.5}, telemetry=exported.telemetry()
+        tmp_path, provider=backend, deadlines={"prefetch": 2.0}, telemetry=exported.telemetry()
     ) as memory:
         memory.conversation("c1").turn("Hello").finish("Hi.")
         (outer,) = exported.named("search_memory", SpanKind.INTERNAL)
@@ -405,7 +406,7 @@ def test_a_row_that_a_later_process_delivers_keeps_its_link(tmp_path: Path, expo
     failing.error = BackendUnavailable("down")
     with open_memory(tmp_path, provider=failing, telemetry=exported.telemetry()) as memory:
         memory.conversation("c1").turn("Hello").finish("Hi.")
-        memory.flush(0.5)
+        assert until(lambda: exported.named("upsert_memory", SpanKind.CLIENT))
         (upsert,) = exported.named("upsert_memory", SpanKind.INTERNAL)
     assert (
         attributes(exported.named("upsert_memory", SpanKind.CLIENT)[0])["error.type"] == "BackendUnavailable"

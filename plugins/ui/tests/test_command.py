@@ -28,7 +28,7 @@ def test_it_prints_its_address_and_ends_cleanly(hermes_home: HermesHome, number:
         assert answer.status_code == 200
         assert "MEMORY.md" in answer.text
         program.send_signal(number)
-        _, errors = program.communicate(timeout=30)
+        _, errors = program.communicate(timeout=120)
     assert program.returncode in (130, -number)
     assert "Traceback" not in errors
 
