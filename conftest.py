@@ -30,6 +30,7 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.stats import NO_DEADLINES, ManagerConfig
 from tests.engine import sitecustomize
 from tests.postgres_server import drop_schema, server_url
+from tests.rounds import rounds
 from tests.temp_folder import DISK, put_temp_folders_in_memory
 from tests.windows.sitecustomize import RULES
 
@@ -45,11 +46,13 @@ os.environ["HERMES_SEMANTIC"] = "off"
 _temp_folder = put_temp_folders_in_memory()
 
 # What hypothesis tries is judged by what it does, never by the clock: a busy machine fails no test. Each run of the suite
-# tries the same examples; `make chaos` tries others each time, with `--hypothesis-profile=random`.
+# tries the same examples, a fifth of those of `make chaos`, which tries others each time, with `--hypothesis-profile=random`.
 settings.register_profile(
     "random", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
-settings.register_profile("same", settings.get_profile("random"), derandomize=True, database=None)
+settings.register_profile(
+    "same", settings.get_profile("random"), max_examples=rounds(100), derandomize=True, database=None
+)
 settings.load_profile("same")
 
 # Not defined without need: pytest refuses the name, even of an empty list, below another rootdir.

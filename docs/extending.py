@@ -28,7 +28,6 @@ DOCUMENTED: dict[str, str] = {
     "forget": "forget_user",
     "sessions.daily_usage": "daily_usage",
     "sessions.transfer": "check_document import_session session_document",
-    "sessions.turn_records": "MAX_RECORDS list_turns turns_at",
     "curated.tool": "memory_schema_without_prompt",
     "loopback": "HOST listen",
     "logs": "LogFile logging_to",
@@ -76,6 +75,8 @@ DOCUMENTED: dict[str, str] = {
     "conversation": "ChatMessages",
     "sessions.chat_forms": "chat_messages",
     "sessions.session_store": "SessionStore",
+    "sessions.open_turns": "OpenTurnStore",
+    "sessions.turn_records": "MAX_RECORDS list_turns turn_record turns_at",
     "sessions.lineage": "children first_messages id_for stored_sources",
     "sessions.owners": "give_to_home stored_users",
     "sessions.records": "CompletedTurn Mark Order PROGRAM_SOURCES Relation SearchHit State StoredMessage StoredSession as_json calls_as_text "

@@ -232,7 +232,7 @@ def forms_table() -> Iterator[str]:
         "changes nothing.\n"
         "- With `--json` the exit codes are the same, and [one document](json.md) is on standard output. A command of an extension or "
         "a provider has `--json` too.\n"
-        "- A command that only reads makes no home.\n"
+        "- A command that stores nothing new makes no home. A home that was named and does not exist is an error, code 1.\n"
     )
     yield (
         "The last column is what each command does where nothing is stored yet: its exit code, then what it says.\n"

@@ -654,7 +654,7 @@ class OpenTurn:
         # Another process may have added messages to the turn.
         user = {key: value for key, value in self._user.items() if key != "timestamp"}
         messages = [user, *(self._messages if stored is None else stored.messages)]
-        answers = [] if answer is None else chat_messages(answer, "assistant")
+        answers = [] if answer is None else [_with_words(one) for one in chat_messages(answer, "assistant")]
         answers = [dict(clean_message(message, self.recall.contexts)) for message in answers]
         known = _final_content(messages)
         if not answers or known is None or text_of(known) != text_of(_final_content(answers)):
@@ -752,6 +752,13 @@ def person_message(value: MessageInput) -> tuple[Content, dict[str, Any]]:
         )
     clean = without_context(messages[0].get("content"))
     return clean, {**messages[0], "content": "" if clean is None else clean}
+
+
+def _with_words(message: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with the words that OpenAI writes beside its content: a refusal, or the transcript of what it spoke."""
+    audio = message.get("audio")
+    words = message.get("refusal") or (audio.get("transcript") if isinstance(audio, Mapping) else None)
+    return {**message, "content": words} if words and not message.get("content") else message
 
 
 def _final_content(messages: Sequence[Mapping[str, Any]]) -> Content:

@@ -11,16 +11,13 @@ what happens at the start of Python either, such as `-W` or `sitecustomize`.
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import socket
 import sys
-from typing import Any
 
 if __name__ != "__main__":
     import atexit
     import contextlib
+    import socket
     import subprocess
     import tempfile
     from functools import cache
@@ -33,7 +30,6 @@ IMPORTS = (
     "hermes_memory_agent.cli.chat",
     "hermes_memory_mcp.server",
 )
-FORWARDED = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 MAX_REQUEST_BYTES = 150_000
 """Bytes of arguments and environment. A packet of a local socket holds some more."""
 
@@ -76,6 +72,12 @@ if __name__ != "__main__":
 
 def launch(path: str, words: list[str]) -> None:
     """Have the server run these words, and end as the fork ends."""
+    # The modules of these names without the underscore take 10 ms to import, for each program.
+    import _signal as signal
+    import _socket as socket
+    import marshal
+
+    forwarded = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(path)
     waiting: list[int] = []
@@ -87,19 +89,20 @@ def launch(path: str, words: list[str]) -> None:
             waiting.append(number)
 
     started = False
-    for number in FORWARDED:
+    for number in forwarded:
         signal.signal(number, forward)
     folder = os.getcwd()  # noqa: PTH109  the import of pathlib takes time
-    request = json.dumps([words, folder, dict(os.environ)]).encode()
+    request = marshal.dumps([words, folder, dict(os.environ)])
     assert len(request) < MAX_REQUEST_BYTES, "too much for one request"
-    socket.send_fds(connection, [request], [0, 1, 2])
+    files = b"".join(file.to_bytes(4, sys.byteorder) for file in (0, 1, 2))
+    connection.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
     started = True
     for number in waiting:
         connection.send(str(number).encode())
     answer = connection.recv(64)
     code = os.waitstatus_to_exitcode(int(answer)) if answer else 1
     if code < 0:
-        if -code in FORWARDED:
+        if -code in forwarded:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
@@ -110,10 +113,14 @@ def launch(path: str, words: list[str]) -> None:
 
 def serve(listener: socket.socket) -> list[str]:
     """Fork for each request until standard input ends. Return in the forks only, with their words."""
+    import atexit
     import gc
     import importlib
+    import marshal
     import selectors
+    import signal
 
+    atexit.register(end)  # before all others, so that it is called after them
     for name in IMPORTS:
         importlib.import_module(name)
     gc.collect()
@@ -136,7 +143,7 @@ def serve(listener: socket.socket) -> list[str]:
                         if other.fd:
                             os.close(other.fd)
                     connection.close()
-                    return become(*json.loads(message), files=files)
+                    return become(*marshal.loads(message), files=files)
                 for file in files:
                     os.close(file)
                 if pid:
@@ -175,13 +182,41 @@ def become(words: list[str], folder: str, environment: dict[str, str], *, files:
         new = open(number, mode, buffering, old.encoding, old.errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.path[0] = "" if words[0] == "-c" else folder
     sys.path[1:1] = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.argv = [words[0], *words[2:]]
     return words
 
 
+exit_code: int | None = None
+"""Exit code of a fork that ends as it wants to, and not by an error."""
+
+
+def end() -> None:
+    """End this fork once its threads and its `atexit` are done: to tear the SDKs down takes longer than most programs."""
+    if exit_code is None:
+        return
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:  # noqa: BLE001  Python says what is wrong, in its own way
+        return
+    os._exit(exit_code)
+
+
 def run(words: list[str]) -> None:
+    """Run the words, and note how they end."""
+    global exit_code
+    try:
+        run_main(words)
+    except SystemExit as exc:
+        exit_code = exc.code or 0 if isinstance(exc.code, int | None) else None
+        raise
+    exit_code = 0
+
+
+def run_main(words: list[str]) -> None:
     """Run the code of `-c`, or the module of `-m`, as the main program."""
     import runpy
     import types
@@ -189,13 +224,15 @@ def run(words: list[str]) -> None:
     if words[0] == "-m":
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         return
-    main: Any = types.ModuleType("__main__")
+    main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     exec(compile(words[1], "<string>", "exec"), main.__dict__)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
+        import socket
+
         run(serve(socket.socket(fileno=int(sys.argv[2]))))
     else:
         launch(sys.argv[1], sys.argv[2:])

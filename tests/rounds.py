@@ -1,4 +1,4 @@
-"""How often a test with the marker `shortened` repeats what it does: `make chaos` has all rounds, the suite some of them."""
+"""How often a test with the marker `shortened`, or one of hypothesis, repeats what it does: `make chaos` has all rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ALL = "CHAOS_KILLS" in os.environ
 
 
 def rounds(full: int) -> int:
-    """Return the number of rounds of a test that kills a program again and again.
+    """Return the number of rounds of a test that does one thing again and again.
 
     Args:
         full: Number of rounds in `make chaos`, of which the suite has a fifth, but at least two.

@@ -167,6 +167,31 @@ def test_a_turn_begins_with_any_message_of_the_person(hermes_home: HermesHome) -
         assert turn.messages("anthropic")[-1]["content"] == [picture, {"type": "text", "text": "Who is it?"}]
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [{"refusal": "I can't."}, {"audio": {"id": "a", "data": "", "expires_at": 1, "transcript": "I can't."}}],
+)
+def test_an_answer_without_content_is_its_refusal_or_what_it_spoke(
+    hermes_home: HermesHome, beside: dict[str, Any]
+) -> None:
+    message = {"role": "assistant", "content": None, **beside}
+    with open_memory() as memory:
+        chat = memory.conversation()
+        chat.turn("Hi").finish(ChatCompletionMessage.model_validate(message))
+        assert [one.content for one in chat.history()] == ["Hi", "I can't."]
+
+
+def test_an_answer_may_be_a_choice_or_stand_in_the_answer_of_a_server(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        chat = memory.conversation()
+        for answer in (COMPLETION.choices[0], Block(model="m", done=True, message={**TEXT})):
+            chat.turn("Hi").finish(answer)
+        assert [one.content for one in chat.history()][1::2] == [
+            COMPLETION.choices[0].message.content,
+            "Noted.",
+        ]
+
+
 REFUSED = [
     7,
     b"bytes",
@@ -176,6 +201,7 @@ REFUSED = [
     {"content": "no role"},
     [3],
     {"role": "user", "content": 5},
+    {"type": "message_start", "message": {**TEXT}},  # an event of Anthropic's stream, without the words
     ChatCompletionMessage,
 ]
 
@@ -309,7 +335,13 @@ def test_the_awaitable_twins_do_the_same(hermes_home: HermesHome) -> None:
 
 
 @pytest.mark.parametrize(
-    "nobody", [{}, {"user_id": None}, {"user_id": ""}, {"user_id": "  "}, {"chat_type": "private"}], ids=repr
+    "nobody",
+    [
+        {},
+        *({"user_id": value} for value in (None, "", "  ", False, True, float("nan"), [], {}, b"")),
+        {"chat_type": "private"},
+    ],
+    ids=repr,
 )
 def test_strangers_without_a_name_share_nothing(hermes_home: HermesHome, nobody: dict[str, Any]) -> None:
     with open_memory() as memory:

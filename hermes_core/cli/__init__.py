@@ -146,6 +146,16 @@ class _Text(click.types.StringParamType):
 _TEXT = _Text()
 
 
+class _NamedPath(click.Path):
+    """Type of a path that refuses the empty one, as an unset variable of a shell gives: it would be this folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path, or fail."""
+        if not str(value):
+            self.fail("it is empty; name a file or a folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Group(click.Group):
     """Commands below one word, each by the rule of this command line. Its help shows the whole first sentence of each.
 
@@ -414,6 +424,9 @@ def _by_rule(command: click.Command) -> click.Command:
     for parameter in command.params:
         if parameter.type is click.STRING:
             parameter.type = _TEXT
+        elif type(parameter.type) is click.Path:
+            options, parameter.type = vars(parameter.type), _NamedPath()
+            vars(parameter.type).update(options)
     runs = not isinstance(command, click.Group) or command.invoke_without_command
     has_json = any("--json" in parameter.opts for parameter in command.params)
     # Its words are for another program, which may have a --json of its own.

@@ -18,7 +18,7 @@ from hermes_core.safety.terminal import printable
 @dry_run_option
 @click.option("--no-wait", is_flag=True, help="Leave the request to the provider in the outbox.")
 @yes_option
-@with_memory(provider=None)
+@with_memory(provider=None, begins=False)
 def forget(memory: Memory, user: str, dry_run: bool, no_wait: bool) -> None:
     """Delete all that the stores hold of USER, as telegram:42, and let the provider forget it.
 

@@ -54,7 +54,7 @@ def remove_owner(ctx: click.Context, outside_id: str) -> None:
 
 
 @identity.command("list")
-@with_memory(reads=True)
+@with_memory(begins=False)
 def list_people(opened: Memory) -> None:
     """List the ids of the person at home, and the others who have written."""
     owners = opened.config.identity.owners

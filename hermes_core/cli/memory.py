@@ -66,7 +66,7 @@ def memory() -> None:
 
 @memory.command("show")
 @click.option("--origin", "with_origin", is_flag=True, help="Show each entry with who or what it comes from.")
-@with_memory(user=True, reads=True)
+@with_memory(user=True, begins=False)
 def show_notes(opened: Memory, session: Session, with_origin: bool) -> None:
     """Print MEMORY.md and USER.md as the next session's prompt will hold them.
 
@@ -123,7 +123,7 @@ def add_notes(opened: Memory, session: Session, content: str, target: str) -> No
 @click.argument("old_text")
 @click.argument("content")
 @target_option
-@with_memory(provider=None, user=True)
+@with_memory(provider=None, user=True, begins=False)
 def replace_notes(opened: Memory, session: Session, content: str, target: str, old_text: str) -> None:
     """Replace the one entry that holds OLD_TEXT by CONTENT."""
     _say(change_note(opened, session, "replace", target, content, old_text))
@@ -132,7 +132,7 @@ def replace_notes(opened: Memory, session: Session, content: str, target: str, o
 @memory.command("remove")
 @click.argument("old_text")
 @target_option
-@with_memory(provider=None, user=True)
+@with_memory(provider=None, user=True, begins=False)
 def remove_notes(opened: Memory, session: Session, target: str, old_text: str) -> None:
     """Remove the one entry that holds OLD_TEXT."""
     _say(change_note(opened, session, "remove", target, "", old_text))
@@ -142,7 +142,7 @@ def remove_notes(opened: Memory, session: Session, target: str, old_text: str) -
 @click.argument("old_text")
 @click.option("--off", is_flag=True, help="Let the agent change it again.")
 @target_option
-@with_memory(user=True)
+@with_memory(user=True, begins=False)
 def pin_notes(opened: Memory, session: Session, old_text: str, off: bool, target: str) -> None:
     """Pin the one entry that holds OLD_TEXT: only you can change or remove it, and it stands first in the prompt."""
     _say(pin_note(opened, session, target, old_text, on=not off))
@@ -162,7 +162,7 @@ def set_profile_field(opened: Memory, session: Session, name: str, value: str | 
 
 @memory.command("history")
 @limit_option(20, 10_000)
-@with_memory(user=True, reads=True)
+@with_memory(user=True, begins=False)
 def history_notes(opened: Memory, session: Session, limit: int) -> None:
     """List changes of the notes, the latest first."""
     changes = opened.curated.of(session).history(limit=limit)
@@ -173,7 +173,7 @@ def history_notes(opened: Memory, session: Session, limit: int) -> None:
 
 @memory.command("undo")
 @click.argument("change", type=int, required=False)
-@with_memory(provider=None, user=True)
+@with_memory(provider=None, user=True, begins=False)
 def undo_notes(opened: Memory, session: Session, change: int | None) -> None:
     """Undo the latest change, or the one with the id CHANGE."""
     _say(undo_change(opened, session, change))
@@ -181,7 +181,7 @@ def undo_notes(opened: Memory, session: Session, change: int | None) -> None:
 
 @memory.command("restore")
 @click.argument("change", type=int)
-@with_memory(provider=None, user=True)
+@with_memory(provider=None, user=True, begins=False)
 def restore_notes(opened: Memory, session: Session, change: int) -> None:
     """Bring back all entries of a file as they were right after the change with the id CHANGE.
 
@@ -240,7 +240,7 @@ def off(ctx: click.Context) -> None:
 @memory.command()
 @all_targets_option
 @yes_option
-@with_memory(provider=None)
+@with_memory(provider=None, begins=False)
 def reset(opened: Memory, target: str) -> None:
     """Remove every entry of the notes; hermes-memory memory undo brings them back."""
     enabled, session = opened.curated.enabled_targets, opened.local_session
@@ -263,7 +263,7 @@ def reset(opened: Memory, target: str) -> None:
 
 @memory.command("prune")
 @yes_option
-@with_memory(user=True)
+@with_memory(user=True, begins=False)
 def prune_notes(opened: Memory, session: Session) -> None:
     """Forget the history of the notes and its copies, so that what was removed is nowhere in it.
 

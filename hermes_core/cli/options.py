@@ -72,7 +72,7 @@ def source_options(command: Command) -> Command:
 
 @contextlib.contextmanager
 def home_to_read(ctx: click.Context) -> Iterator[HermesHome]:
-    """The home of a command that only reads, which makes no folder.
+    """The home of a command that stores nothing new, which makes no folder.
 
     In place of the default home that does not exist yet, an empty one that is thrown away. Raises `Failure` if a home that was
     named does not exist.
@@ -92,12 +92,12 @@ def home_to_read(ctx: click.Context) -> Iterator[HermesHome]:
 
 
 def with_memory(
-    *, provider: str | None = "", user: bool = False, reads: bool = False
+    *, provider: str | None = "", user: bool = False, begins: bool = True
 ) -> Callable[[Command], Command]:
     """Call a command with the memory of the home, which is open until the command ends.
 
     Args:
-        reads: True for a command that only reads; see `home_to_read`.
+        begins: False for a command that stores nothing new, which begins no home; see `home_to_read`.
         provider: "" for the memory without a provider; None for the configured one, whose problems end the command with
             exit code 3.
         user: True to add `--user`, and to give the command a session of that user as well.
@@ -107,7 +107,7 @@ def with_memory(
         @functools.wraps(command)
         def run(**options: Any) -> None:
             ctx = click.get_current_context()
-            home = home_to_read(ctx) if reads else contextlib.nullcontext(home_of(ctx))
+            home = contextlib.nullcontext(home_of(ctx)) if begins else home_to_read(ctx)
             with home as opened, open_memory(opened, provider=provider) as memory:
                 chosen = [session_of_user(memory, options.pop("user"))] if user else []
                 command(memory, *chosen, **options)

@@ -8,7 +8,7 @@ from hermes_core.actions.dead_letters import chosen_rows, delete_rows, retry_row
 from hermes_core.cli import Group
 from hermes_core.cli.options import with_memory
 from hermes_core.cli.output import finish, moment, print_done, print_result, print_table, wants_json
-from hermes_core.kit.cli import confirm, limit_option, yes_option
+from hermes_core.kit.cli import WholeNumber, confirm, limit_option, yes_option
 from hermes_core.memory import Memory
 from hermes_core.outbox.store import MAX_ROWS
 
@@ -20,7 +20,7 @@ def outbox() -> None:
 
 @outbox.command("list")
 @limit_option(20, MAX_ROWS)
-@with_memory(reads=True)
+@with_memory(begins=False)
 def list_rows(memory: Memory, limit: int) -> None:
     """Show the dead letters, then the writes that wait, oldest first, with the last error."""
     stored = memory.manager.outbox
@@ -38,9 +38,9 @@ def list_rows(memory: Memory, limit: int) -> None:
 
 
 @outbox.command()
-@click.argument("rows", type=int, nargs=-1)
+@click.argument("rows", type=WholeNumber(1, 2**63 - 1), nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All dead letters.")
-@with_memory(provider=None)
+@with_memory(provider=None, begins=False)
 def retry(memory: Memory, rows: tuple[int, ...], every: bool) -> None:
     """Try the dead letters ROWS again."""
     _need_rows(rows, every)
@@ -51,10 +51,10 @@ def retry(memory: Memory, rows: tuple[int, ...], every: bool) -> None:
 
 
 @outbox.command()
-@click.argument("rows", type=int, nargs=-1)
+@click.argument("rows", type=WholeNumber(1, 2**63 - 1), nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All dead letters.")
 @yes_option
-@with_memory()
+@with_memory(begins=False)
 def delete(memory: Memory, rows: tuple[int, ...], every: bool) -> None:
     """Delete ROWS, dead letters or waiting. The provider never sees them, unless one is on its way just now."""
     _need_rows(rows, every)

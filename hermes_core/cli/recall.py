@@ -54,7 +54,7 @@ HEADINGS = {"memory": "notes", "provider": "provider", "sessions": "past session
     metavar="MESSAGE_ID",
     help="Also say why the message with this id is not there. May be repeated.",
 )
-@with_memory(provider=None, reads=True)
+@with_memory(provider=None, begins=False)
 def recall(
     memory: Memory,
     query: str | None,

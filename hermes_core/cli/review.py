@@ -55,7 +55,7 @@ class ReviewReport(Struct):
     type=click.Choice(LOW_ORIGINS),
     help="Accept all notes from this origin, also later ones, without looking.",
 )
-@with_memory(provider=None, user=True, reads=True)
+@with_memory(provider=None, user=True, begins=False)
 def review(
     opened: Memory,
     session: Session,

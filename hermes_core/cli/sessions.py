@@ -22,6 +22,7 @@ from hermes_core.actions.conversations import (
 from hermes_core.cli import Group, extensions_of, home_of
 from hermes_core.cli.options import (
     dry_run_option,
+    home_to_read,
     limit_results_option,
     source_options,
     time_options,
@@ -75,7 +76,7 @@ def sessions() -> None:
 @limit_option(20, 10_000)
 @source_options
 @click.option("--archived", is_flag=True, help="Only those that `sessions archive` took out of the list.")
-@with_memory(reads=True)
+@with_memory(begins=False)
 def list_sessions(
     memory: Memory, limit: int, sources: tuple[str, ...], exclude_sources: tuple[str, ...], archived: bool
 ) -> None:
@@ -116,7 +117,7 @@ def _print_sessions(db: SessionStore, previews: Iterable[tuple[StoredSession, st
 )
 @time_options("messages")
 @click.option("--sort", type=click.Choice(["newest", "oldest"]), help="By time instead of by relevance.")
-@with_memory(reads=True)
+@with_memory(begins=False)
 def search_messages(
     memory: Memory, query: str, after: str | None, before: str | None, sources: Sequence[str], **filters: Any
 ) -> None:
@@ -147,7 +148,7 @@ def print_hits(db: SessionStore, hits: Iterable[SearchHit]) -> None:
 
 @sessions.command("show")
 @click.argument("session_id")
-@with_memory(reads=True)
+@with_memory(begins=False)
 def show_session(memory: Memory, session_id: str) -> None:
     """Print the messages of SESSION_ID; the beginning of an id, or a title, is enough when it is unique."""
     messages = memory.sessions.get_messages(named_session(memory.sessions, session_id).id)
@@ -173,7 +174,7 @@ def _speaker(message: StoredMessage | SearchHit) -> str:
 @sessions.command()
 @click.argument("session_id")
 @click.argument("title")
-@with_memory()
+@with_memory(begins=False)
 def rename(memory: Memory, session_id: str, title: str) -> None:
     """Give the conversation SESSION_ID the title TITLE; an empty one removes it."""
     session = named_session(memory.sessions, session_id)
@@ -184,7 +185,7 @@ def rename(memory: Memory, session_id: str, title: str) -> None:
 @sessions.command()
 @click.argument("session_id")
 @click.option("--off", is_flag=True, help="Bring it back into the lists.")
-@with_memory()
+@with_memory(begins=False)
 def archive(memory: Memory, session_id: str, off: bool) -> None:
     """Take the conversation SESSION_ID out of all lists. It stays whole, and search and recall still find it."""
     _mark(memory, session_id, "archived", on=not off)
@@ -193,7 +194,7 @@ def archive(memory: Memory, session_id: str, off: bool) -> None:
 @sessions.command()
 @click.argument("session_id")
 @click.option("--off", is_flag=True, help="Let it be pruned again.")
-@with_memory()
+@with_memory(begins=False)
 def pin(memory: Memory, session_id: str, off: bool) -> None:
     """Keep the conversation SESSION_ID: neither `sessions prune` nor sessions.retention deletes it."""
     _mark(memory, session_id, "pinned", on=not off)
@@ -211,13 +212,13 @@ def _mark(memory: Memory, session_id: str, mark: Mark, *, on: bool) -> None:
 @contextlib.contextmanager
 def _store(ctx: click.Context) -> Iterator[SessionStore | None]:
     """Open the home's session store alone, because maintenance must work when nothing else does. None before it is made."""
-    home = home_of(ctx)
-    config = load_config(home)
-    if not config.storage.url and _is_unmade(home.state_db):
-        yield None
-        return
-    with contextlib.closing(open_sessions(home, config, extensions=extensions_of(ctx))) as db:
-        yield db
+    with home_to_read(ctx) as home:
+        config = load_config(home)
+        if not config.storage.url and _is_unmade(home.state_db):
+            yield None
+            return
+        with contextlib.closing(open_sessions(home, config, extensions=extensions_of(ctx))) as db:
+            yield db
 
 
 def _is_unmade(path: Path) -> bool:
@@ -335,7 +336,7 @@ def vacuum_store(ctx: click.Context, dry_run: bool) -> None:
 )
 @dry_run_option
 @yes_option
-@with_memory()
+@with_memory(begins=False)
 def prune_idle(
     memory: Memory, older_than: int | None, before: str | None, dry_run: bool, **filters: Any
 ) -> None:
@@ -360,7 +361,7 @@ def prune_idle(
 @click.argument("session_id")
 @dry_run_option
 @yes_option
-@with_memory()
+@with_memory(begins=False)
 def delete_conversation(memory: Memory, session_id: str, dry_run: bool) -> None:
     """Delete one conversation, with all that was compressed, branched or delegated in it, and what it was branched from.
 

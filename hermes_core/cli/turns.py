@@ -27,7 +27,7 @@ def turns() -> None:
 
 @turns.command("list")
 @limit_option(20, 2000)
-@with_memory(user=True, reads=True)
+@with_memory(user=True, begins=False)
 def list_recorded(memory: Memory, session: Session, limit: int) -> None:
     """List the turns that were recorded, the latest first. The newest 2,000 turns are."""
     entries = list_turns(memory.sessions, user=session.owner, limit=limit)
@@ -47,7 +47,7 @@ def list_recorded(memory: Memory, session: Session, limit: int) -> None:
 
 @turns.command("show")
 @click.argument("turn_id", metavar="TURN")
-@with_memory(user=True, reads=True)
+@with_memory(user=True, begins=False)
 def show_turn(memory: Memory, session: Session, turn_id: str) -> None:
     """Print what the turn TURN was given: memory in the prompt, recall by source, and what was left out and why."""
     turn = explained_turn(memory, session, turn_id)
@@ -95,7 +95,7 @@ def _print_turn(turn: StoredTurnRecord) -> None:
     show_default=True,
     help="At most this many days.",
 )
-@with_memory(user=True, reads=True)
+@with_memory(user=True, begins=False)
 def costs(memory: Memory, session: Session, limit: int) -> None:
     """Show the tokens that memory added to requests on each day, and the share of the input that came from a cache.
 

@@ -9,7 +9,8 @@ from contextlib import closing
 import click
 from msgspec import Struct, field
 
-from hermes_core.cli import Failure, home_of
+from hermes_core.cli import Failure
+from hermes_core.cli.options import home_to_read
 from hermes_core.cli.output import print_result
 from hermes_core.config import load_config
 from hermes_core.curated.history import NoteHistory
@@ -56,11 +57,12 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...]) -> None:
     Exits with 1 and names each event that is not as it was recorded. That the newest events were deleted, or a whole
     record was made anew, shows only by a hash that was printed before: write it down elsewhere, and give it to --hash.
     """
-    home, since = home_of(ctx), tuple(value.strip().lower() for value in since)
+    since = tuple(value.strip().lower() for value in since)
     for value in since:
         if not re.fullmatch("[0-9a-f]{16,64}", value):
             raise click.UsageError(f"{value!r} is no hash; give at least the 16 digits that verify printed")
-    record = _verified(home, accept, since)
+    with home_to_read(ctx) as home:
+        record = _verified(home, accept, since)
     print_result([record] if record is not None else [], lambda: _show(record))
     faults = [f"{record.record}: {fault}" for fault in record.faults] if record is not None else []
     faults += [

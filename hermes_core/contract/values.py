@@ -149,7 +149,9 @@ class Session:
             # Not isinstance: a str enum's member is a str, and prints as `Platform.TELEGRAM`.
             elif type(value) is not str:
                 value = self.__dataclass_fields__[name].default if value is None else value
-                value = str.__str__(value) if isinstance(value, str) else str(value)
+                # What names nobody must not become a name that all share: False, NaN, an empty list.
+                nobody = isinstance(value, bool) or value != value or not (value or value == 0)
+                value = "" if nobody else str.__str__(value) if isinstance(value, str) else str(value)
                 object.__setattr__(self, name, value)
             if isinstance(value, str) and value.isspace():  # an id that is empty but for blanks names nobody
                 object.__setattr__(self, name, "")

@@ -261,7 +261,8 @@ def merge(
         if left[entry]:
             left[entry] -= 1
             once.append(entry)
-    return tuple(once)
+    # Of equal entries, each edit may have removed the one that the other left.
+    return tuple(once + [entry for entry in dict.fromkeys(mine) if entry in theirs and entry not in once])
 
 
 def _edited(

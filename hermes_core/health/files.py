@@ -57,6 +57,7 @@ def _not_folders(home: HermesHome) -> Iterator[Finding]:
 
 def _writable(home: HermesHome) -> Iterator[Finding]:
     """Write, read and delete a file in the way all files are written. Raises `StorageError`."""
+    is_new = not home.path.exists()
     for folder in (home.path, home.memories):
         probe = folder / f".doctor-{uuid.uuid4().hex}"
         try:
@@ -65,7 +66,8 @@ def _writable(home: HermesHome) -> Iterator[Finding]:
         finally:
             with contextlib.suppress(OSError):
                 probe.unlink()
-    yield Finding("home", "ok", f"{home.path} can be written")
+    made = Finding("home", "note", f"{home.path} did not exist and was made now", "is it the one you mean?")
+    yield made if is_new else Finding("home", "ok", f"{home.path} can be written")
 
 
 def _secrets(home: HermesHome) -> Iterator[Finding]:

@@ -250,10 +250,14 @@ class OutboxWorker:
         # A result that has come and that nothing keeps from being stored is stored with the next step.
         storable = bool(self._late) and not self.trouble
         if self._in_doubt and not self._receiver.per_session and not storable:
-            row = next(iter(self._in_doubt.values()))
-            why = "its result can't be stored" if self._late else "it has not returned since its deadline"
-            return f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
+            return self._doubt("its deadline")
         return self._blocked()
+
+    def _doubt(self, since: str) -> str:
+        row = next(iter(self._in_doubt.values()))
+        unstored = ": ".join(filter(None, ("its result can't be stored", self.trouble)))
+        why = unstored if self._late else f"it has not returned since {since}"
+        return f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
 
     def sending(self, session_id: str) -> bool:
         """Return True if a row of this session is pending or in doubt."""
@@ -329,9 +333,7 @@ class OutboxWorker:
 
         The manager closes its database meanwhile.
         """
-        row = next(iter(self._in_doubt.values()))
-        why = "its result can't be stored" if self._late else "it has not returned since this was last closed"
-        _HELD_AFTER_STOP[self._lines.key] = f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
+        _HELD_AFTER_STOP[self._lines.key] = self._doubt("this was last closed")
         with contextlib.closing(self._outbox.database.reopen()) as database:
             self._outbox = Outbox(database)
             self._lines.use(self._outbox)

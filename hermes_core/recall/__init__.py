@@ -65,31 +65,23 @@ __all__ = [
     "words",
 ]
 
-_MODULE_OF = {
-    "Analysis": "query",
-    "CONTEXT_AFTER": "rank",
-    "CONTEXT_BEFORE": "rank",
-    "Place": "rank",
-    "RankCandidate": "rank",
-    "Ranked": "rank",
-    "SIMILAR_WORD_WEIGHT": "rank",
-    "Statement": "changes",
-    "Term": "query",
-    "TermHits": "rank",
-    "analyse": "query",
-    "asks_formerly": "changes",
-    "find_outdated": "changes",
-    "hebrew_forms": "letters",
-    "rank_candidates": "rank",
-    "says_unknown": "rank",
-    "score_places": "rank",
-}
+# The names of each module but `tokens`.
+_NAMES = {
+    "changes": ("Statement", "asks_formerly", "find_outdated"),
+    "letters": ("hebrew_forms",),
+    "query": ("Analysis", "Term", "analyse"),
+    "rank": (
+        "CONTEXT_AFTER", "CONTEXT_BEFORE", "SIMILAR_WORD_WEIGHT", "Place", "RankCandidate", "Ranked", "TermHits",
+        "rank_candidates", "says_unknown", "score_places",
+    ),
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     # Imported when it is first used: every program imports this package, and few search.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF.get(name, 'tokens')}"), name)
+    module = next((module for module, names in _NAMES.items() if name in names), "tokens")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value

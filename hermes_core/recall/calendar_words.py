@@ -41,7 +41,7 @@ START_LETTERS = 3
 
 # Endings that languages add to the names of months and weekdays, as in Turkish "martta".
 _ENDINGS = {
-    "tr": "(?:['’]?[td][ae]n?)?", "fi": "(?:ssa|sta|ta|n|na)?", "hu": "(?:[áé]?b[ae]n|ig|n|en|on|ön)?",
+    "tr": "(?:['’]?[td][ae]n?)?", "fi": "(?:ssa|sta|ta|n|na)?", "hu": "(?:(?:j?[áé])?b[ae]n|ig|n|en|on|ön)?",
     "sv": "s?", "da": "s?", "nb": "s?",
 }  # fmt: skip
 # Languages whose months need no word before them, because such an ending is enough.
@@ -73,12 +73,15 @@ BOUNDS = {
 
 # Words before the name of a month, and before a name of three letters, which may be another word: "non ho mai visto".
 _BEFORE_MONTH = (
-    r"(?:in|im|en|em|au|aux|de|du|di|del|a|i|w|we|v|ve|u|в|во|у|през|τον|tháng|bulan|di bulan|în|au mois de|anfang|mitte|ende|"
+    r"(?:in|im|en|em|au|aux|de|du|di|del|nel|a|i|w|we|v|ve|u|в|во|у|през|τον|tháng|bulan|di bulan|în|au mois de|anfang|mitte|ende|"
     rf"{'|'.join(BOUNDS)})"
 )
 _BEFORE_SHORT = r"(?:in|im|en|(?<![-'’])i|в|з|с|bulan|anfang|mitte|ende|seit|depuis|sinds|sedan|siden|(?:în|din|pe)(?=\s\w{3}\W*(?:\d|$)))"
 
 _DAY = r"\b(?P<day>"
+# A number in the patterns of the package, and in ours, which may be a word as well.
+_DIGITS = r"(\d++[.,]?\d*+)"
+_NUMBER = r"(\d++[.,]?\d*+|[^\W\d_]+(?:['’][^\W\d_]+)?)"
 
 
 class CalendarTime(Struct, frozen=True):
@@ -109,17 +112,20 @@ def find_times(text: str) -> Iterator[CalendarTime]:
     taken: set[int] = set()
     is_french = bool(_FRENCH.search(text))
     has_digit = any(map(str.isdigit, text))
-    starts = {word[:START_LETTERS] for word in re.findall(r"\w+", lowered)}
+    found = re.findall(r"\w+", lowered)
+    starts = {*found, *(word[:START_LETTERS] for word in found)}
     dense = bool(dense_runs(lowered))
-    found = [
+    matches = [
         (unit, count, match)
         for unit, count, pattern, needed in _patterns()
         if (has_digit or not pattern.pattern.startswith(_DAY))
-        and (dense or needed is None or not needed.isdisjoint(starts))
+        and (
+            needed is None or not needed.isdisjoint(starts) or (dense and not (needed and unit == "counted"))
+        )
         for match in pattern.finditer(lowered)
     ]
     # The first and longest: "l'altro ieri" is not yesterday.
-    for unit, count, match in sorted(found, key=lambda one: (one[2].start(), -one[2].end())):
+    for unit, count, match in sorted(matches, key=lambda one: (one[2].start(), -one[2].end())):
         places = range(*match.span())
         if taken.intersection(places) or (match[0] in _AMBIGUOUS and not (match[0] == "hier" and is_french)):
             continue
@@ -161,7 +167,7 @@ def _patterns() -> list[tuple[str, int, re.Pattern[str], frozenset[str] | None]]
     """
     if importlib.util.find_spec("dateparser") is None:
         return []  # a pattern without any name would match each number
-    counted: dict[tuple[int, bool], set[tuple[str, str]]] = defaultdict(set)
+    counted: dict[tuple[int, str], set[tuple[str, str]]] = defaultdict(set)
     phrases: dict[tuple[str, int], set[str]] = defaultdict(set)
     # Of months: whole names, those that need no word before them, abbreviations, and whole names of three letters.
     months, joined, abbreviations, brief, days = (defaultdict[int, set[str]](set) for _ in range(5))
@@ -172,14 +178,15 @@ def _patterns() -> list[tuple[str, int, re.Pattern[str], frozenset[str] | None]]
                 unit = UNITS.index(match[1])
                 units = [name.lower() for name in data[match[1]] if len(name) > 1 or dense_runs(name)]
                 for text in map(str.lower, texts):
-                    counted[unit, False].update(_counted(text, units))
+                    counted[unit, "dense" if dense_runs(text) else ""].update(_counted(text, units))
                     if language in _WITHOUT_ARTICLES:
                         one = (re.sub(r"\(.*\) ", "", form) for form, _ in _counted(text, ()))
-                        counted[unit, True].update((form, form[:START_LETTERS]) for form in one)
+                        counted[unit, "one"].update((form, max(form.split(), key=len)) for form in one)
         for key, texts in data.get("relative-type", {}).items():
             if (match := re.fullmatch(r"(\d) (\w+) ago", key)) and match[2] in UNITS:
                 is_only = len(texts) == 1 and len(texts[0]) >= MIN_LETTERS - 1
-                phrases[match[2], int(match[1])].update(texts if is_only else filter(_is_whole, texts))
+                whole = texts if is_only else filter(_is_whole, texts)
+                phrases[match[2], int(match[1])].update(re.sub("^(?:el|le) ", "", text) for text in whole)
         for number, name in enumerate(MONTHS, 1):
             listed = data.get(name, [])
             forms = _forms(listed, language)
@@ -193,8 +200,13 @@ def _patterns() -> list[tuple[str, int, re.Pattern[str], frozenset[str] | None]]
             days[number] |= _forms(data.get(name, ()), language)
     patterns: list[tuple[str, int, str, frozenset[str] | None]]
     patterns = [
-        ("counted", unit, _any({form for form, _ in forms}), frozenset(start for _, start in forms))
-        for (unit, _), forms in counted.items()
+        (
+            "counted",
+            unit,
+            _any_count({form for form, _ in forms}),
+            frozenset(word for _, word in forms if kind != "dense"),
+        )
+        for (unit, kind), forms in counted.items()
     ]
     patterns += [
         (unit, count, _any(texts), _starts(texts)) for (unit, count), texts in sorted(phrases.items())
@@ -228,13 +240,20 @@ def _counted(text: str, units: Sequence[str]) -> Iterator[tuple[str, str]]:
     words = re.sub(r"\(\\d.*?\)", " ", text).split()
     if not (dense_runs(text) or len(words) > 2 or any(len(word) >= MIN_LETTERS - 1 for word in words)):
         return
-    number = r"*+|[^\W\d_]+)" + r"\s?" * bool(dense_runs(text))
+    number = _NUMBER + r"\s?" * bool(dense_runs(text))
     for word in words:
         if word in units:
             for unit in units:
-                yield text.replace(f" {word}", f" {unit}").replace("*+)", number), unit[:START_LETTERS]
+                yield text.replace(f" {word}", f" {unit}").replace(_DIGITS, number), unit
             return
-    yield text.replace("*+)", number), max(words, key=len)[:START_LETTERS]
+    yield text.replace(_DIGITS, number), max(words, key=len)
+
+
+def _any_count(texts: set[str]) -> str:
+    """Return a pattern of any of these texts. The number at their beginning is looked for once: there are hundreds."""
+    first = {text for text in texts if text.startswith(_NUMBER + " ")}
+    rests = "|".join(sorted((text[len(_NUMBER) :] for text in first), key=len, reverse=True))
+    return "|".join(filter(None, (rf"\b{_NUMBER}(?:{rests})\b" if rests else "", _any(texts - first))))
 
 
 def _is_whole(text: str) -> bool:

@@ -31,20 +31,31 @@ MIN_SAME_CHARACTERS = 0.4
 
 # Words that say that something is different now, in the languages in which people state it by such a word.
 _NOW = (
-    r"now|nowadays|actually|since then|jetzt|nun|inzwischen|mittlerweile|doch|ahora|maintenant|désormais|adesso|ora|agora|nu|"
-    r"теперь|artık|şimdi|teraz"
+    r"now|nowadays|again|actually|since then|from now on|from today(?: on)?|jetzt|nun|inzwischen|mittlerweile|doch|eigentlich|ab sofort|"
+    r"ab jetzt|wieder|ahora|de nuevo|en realidad|maintenant|désormais|en fait|à nouveau|adesso|ora|in realtà|agora|na verdade|nu|eigenlijk|теперь|artık|"
+    r"şimdi|teraz"
 )
 _NO_LONGER = (
     r"no longer|not any ?more|any ?more|instead|nicht mehr|kein\w* mehr|sondern|stattdessen|ya no|en vez|sino|ne \w+ plus|plutôt|"
     r"non \w+ più|invece|não \w+ mais|niet meer|больше не|już nie"
 )
 _MOVED = (
-    r"moved|switched|changed|replaced|renamed|updated|postponed|rescheduled|umgezogen|gezogen|gewechselt|geändert|verschoben|"
+    r"moved|switched|changed|replaced|renamed|updated|postponed|rescheduled|pushed back|brought forward|went (?:up|down)|rose|dropped|"
+    r"gestiegen|gesunken|erhöht|gesenkt|subió|bajó|aument\w+|augment\w+|baissé\w*|umgezogen|gezogen|gewechselt|geändert|verschoben|verlegt|"
     r"umbenannt|ersetzt|mud[éaoó]\w*|cambi\w+|aplaz\w+|déménagé\w*|changé\w*|déplacé\w*|reporté\w*|trasferit[oa]|cambiat[oa]|"
     r"mudei|mudou|verhuisd|переехал[аи]?|сменил[аи]?|перенесли|taşındı\w*|przeprowadził\w*|zmienił\w*"
 )
+# Words that say that something ended.
+_ENDED = (
+    r"quit|stopped|sold|cancell?ed|called off|broke up|split up|divorced|scrap(?:ped)?|gekündigt|getrennt|verkauft|aufgehört|abgesagt|"
+    r"quitté|fini|vendu|annulé|arrêté|rompu|séparés|dej(?:é|amos)|vendí|cancelé|terminamos|lasciati|venduto|annullato|deixei|vendi|"
+    r"opgezegd|verkocht|gestopt|бросил[аи]?|уш(?:ёл|ла)|продал[аи]?|расстались|sprzedał\w*|zerwa\w+"
+)
 # Patterns of texts in lower case: a pattern that ignores case takes twice as long.
-_NEGATION = re.compile(rf"\b(?:{_NO_LONGER})\b|不再")
+_NEGATION = re.compile(
+    rf"\b(?:{_NO_LONGER}|not|no(?!,)|never|nicht|kein\w*|pas|non|não|niet|geen|inte|ikke|не|nie)\b|n['’]t\b|不"
+)
+_END_VERB = re.compile(rf"\b(?:{_ENDED})\b(?:\s+(?:with|von|mit|de|con|avec)\b)?", re.IGNORECASE)
 _CHANGE_VERB = re.compile(rf"\b(?:{_MOVED})\b|改[成为到]|换[成了]|搬[到了]|変わ|引っ越|바뀌")
 _CHANGE = re.compile(
     rf"\b(?:{_NOW}|{_NO_LONGER}|{_MOVED})\b|现在|不再|改[成为到]|换[成了]|搬[到了]|今は|変わ|引っ越|이제|바뀌"
@@ -128,12 +139,14 @@ def find_outdated(statements: Sequence[Statement], about: Collection[int]) -> di
     """
     in_time = sorted(statements, key=lambda statement: (statement.time, statement.id))
     newest: dict[int, int] = {}
+    about = set(about)
     for at, newer in enumerate(in_time):
         for older in in_time[:at]:
             if older.author != newer.author or not (older.id in about or newer.id in about):
                 continue
             if changes(older.text, newer.text) or _goes_on(older, newer):
                 newest[older.id] = newer.id
+                about |= {older.id, newer.id}
     for older_id in newest:
         while newest[older_id] in newest:
             newest[older_id] = newest[newest[older_id]]
@@ -214,16 +227,25 @@ def _changes(older: str, newer: str) -> bool:
     the older one, and a value of the same kind; or it says that the older one no longer holds.
     """
     one, other = _read(older), _read(newer)
-    if one.keys.isdisjoint(other.keys) or max(len(one.tokens), len(other.tokens)) > MAX_STATEMENT_WORDS:
+    if max(len(one.tokens), len(other.tokens)) > MAX_STATEMENT_WORDS:
+        return False
+    if other.ended and not one.ended and (one.is_of_self or other.is_of_self):
+        return any(token.kind == "name" and token.key in other.ended for token in one.content)
+    if one.keys.isdisjoint(other.keys):
         return False
     if not other.says_change:
-        if not one.is_deed and _restates(one.tokens, other.tokens) == "definite":
+        if not one.is_deed and any(_restates(one.tokens, part) == "definite" for part in other.parts):
             return True
     else:
         wanted = ("definite", "value", "word") if one.is_of_self else ("definite", "value")
         if any(_restates(one.tokens, part) in wanted for part in other.parts):
             return True
-    if other.negates and one.keys <= other.keys:
+    if (
+        other.negates
+        and not one.negates
+        and one.keys <= other.keys
+        and (len(one.keys) > 1 or other.says_change)
+    ):
         return True
     is_new = not one.is_deed and any(noun in one.words for noun in other.new_nouns)
     if not (other.moves or is_new) or one.content[0].key not in other.keys:
@@ -245,7 +267,8 @@ class _Sentence(Struct, frozen=True):
         keys: Their keys.
         parts: The whole sentence and its clauses, without words of change.
         says_change: True if it says that something is different now.
-        negates: True if it says that something no longer holds.
+        negates: True if it says that something does not hold, or no longer.
+        ended: In clauses that say that something ended, the words to the first noun: "the Polo", but not "to Ben".
         moves: True if it says that something moved or changed.
         new_nouns: The words after "new".
         is_deed: True if it begins with "I" or "we".
@@ -259,6 +282,7 @@ class _Sentence(Struct, frozen=True):
     parts: tuple[tuple[_Token, ...], ...]
     says_change: bool
     negates: bool
+    ended: frozenset[str]
     moves: bool
     new_nouns: tuple[str, ...]
     is_deed: bool
@@ -275,15 +299,22 @@ def _read(text: str) -> _Sentence:
         rest = re.sub(_NEW.pattern, r"\1", rest, flags=re.IGNORECASE)
     # Most sentences say nothing of a change, and are cut into words once.
     content = tuple(_content(tokens if rest is text else _tokens(rest)))
-    clauses = dict.fromkeys((text, *_CLAUSE_END.split(text))) if says_change else ()
+    clauses = dict.fromkeys((text, *_CLAUSE_END.split(text)))
+    ending = (_tokens(_END_VERB.sub("", part)) for part in _CLAUSE_END.split(text) if _END_VERB.search(part))
     return _Sentence(
         tokens=tokens,
         words=frozenset(token.key for token in tokens),
         content=content,
         keys=frozenset(token.key for token in content),
-        parts=tuple(_tokens(_without_change(clause)) for clause in clauses),
+        parts=tuple(_tokens(_without_change(part) if says_change else part) for part in clauses),
         says_change=says_change,
-        negates=says_change and bool(_NEGATION.search(lowered)),
+        negates=bool(_NEGATION.search(lowered)),
+        ended=frozenset(
+            token.key
+            for part in ending
+            for at, token in enumerate(part)
+            if all(before.kind != "word" for before in part[1:at])
+        ),
         moves=says_change and bool(_CHANGE_VERB.search(lowered)),
         new_nouns=tuple(map(fold, new_nouns)),
         is_deed=bool(_I_DO.match(text)),
@@ -314,12 +345,14 @@ def _tokens(text: str) -> tuple[_Token, ...]:
     for match in _TOKEN.finditer(_ELISION.sub(r"\1 ", text)):
         word = match[0]
         key = strip_possessive(fold(word))
+        # "my car", but not "I ran"
+        is_owned = _is_first_person(before) and not _I_DO.match(before)
         if any(map(str.isdigit, word)):
             kind = "number"
         elif word[0].isupper() and tokens and not _BEFORE_NOUN.fullmatch(before):
             kind = "name"
         elif not _is_first_person(word) and (
-            len(word) > MAX_SMALL_WORD or (tokens and word[0].isupper()) or dense_runs(word)
+            len(word) > MAX_SMALL_WORD - is_owned or (tokens and word[0].isupper()) or dense_runs(word)
         ):
             kind = "word"
         else:
@@ -343,6 +376,12 @@ def _kind(tokens: Sequence[_Token]) -> str:
     return next((kind for kind in ("number", "name", "word") if kind in kinds), "")
 
 
+def _value(tokens: Sequence[_Token]) -> tuple[str, bool]:
+    """Return the kind of a value, and True if it is a word after a small word: "at home" is another thing than "cheap"."""
+    before = [token.kind for token in tokens if not _is_article(token)]
+    return _kind(tokens), _kind(tokens) == "word" and "" in before[:-1]
+
+
 def _is_article(token: _Token) -> bool:
     return bool(_ARTICLE.fullmatch(token.key)) or _is_first_person(token.key)
 
@@ -360,7 +399,7 @@ def _restates(one: Sequence[_Token], other: Sequence[_Token]) -> str:
     matcher = SequenceMatcher(None, [t.key for t in one], [t.key for t in other], autojunk=False)
     same = 0
     before = after = definite = False
-    values: list[tuple[str, str]] = []
+    values: list[tuple[tuple[str, bool], tuple[str, bool]]] = []
     for operation, start, end, other_start, other_end in matcher.get_opcodes():
         old, new = one[start:end], other[other_start:other_end]
         if operation == "equal":
@@ -372,12 +411,12 @@ def _restates(one: Sequence[_Token], other: Sequence[_Token]) -> str:
             )
             after = after or (is_content and bool(values) and end - start > 1)
         elif _content(old) or _content(new):
-            values.append((_kind(old), _kind(new)))
+            values.append((_value(old), _value(new)))
         elif not values and not before and not all(map(_is_article, (*old, *new))):
             return ""  # another subject, as cat and dog
     if len(values) != 1 or values[0][0] != values[0][1] or not before or same < enough:
         return ""
-    kind = values[0][0]
+    kind = values[0][0][0]
     if after and kind != "number":
         return ""
     if definite:

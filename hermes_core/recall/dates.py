@@ -11,19 +11,16 @@ from functools import cache, partial
 
 from msgspec import Struct, structs
 
-from hermes_core.recall.calendar_words import BOUNDS, CalendarTime, find_times
+from hermes_core.recall.calendar_words import BOUNDS, WEEKDAYS, CalendarTime, find_times
+from hermes_core.recall.calendar_words import MONTHS as MONTH_NAMES
 from hermes_core.recall.tokens import dense_runs, is_stop_word, words
 
-_MONTHS_IN_ORDER = "january february march april may june july august september october november december"
-_MONTH_NAMES = _MONTHS_IN_ORDER.split()
-MONTHS = {name: i for i, name in enumerate(_MONTH_NAMES, 1)} | {
-    name[:3]: i for i, name in enumerate(_MONTH_NAMES, 1)
+MONTHS = {name: i for i, name in enumerate(MONTH_NAMES, 1)} | {
+    name[:3]: i for i, name in enumerate(MONTH_NAMES, 1)
 }
 MONTHS["sept"] = 9
-_WEEKDAYS = {
-    name: i
-    for i, name in enumerate(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"])
-}
+_WEEKDAYS = {name: i for i, name in enumerate(WEEKDAYS)}
+_NUMBERS = "one two three four five six seven eight nine ten eleven twelve"
 
 _ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
 
@@ -50,12 +47,8 @@ _PATTERN_TEXTS = (
     rf"(?<![a-z\d_/-]){_YEAR}(?:s\b|(?![a-z\d_-]))",
 )
 
-_COUNTS = {"a": 1, "an": 1, "half a": 0.5, "half an": 0.5, "couple of": 2, "两": 2, "few": 3, "几": 3} | {
-    name: i
-    for i, name in enumerate(
-        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], 1
-    )
-}
+_COUNTS = {"a": 1, "an": 1, "half a": 0.5, "half an": 0.5, "couple of": 2, "两": 2, "few": 3, "几": 3}
+_COUNTS |= {name: i for i, name in enumerate(_NUMBERS.split(), 1)}
 _COUNT = rf"(?P<count>\d+|(?:a\s+)?(?:couple\s+of|few)|{'|'.join(sorted(_COUNTS, key=len, reverse=True))})"
 _UNIT = r"(?P<unit>minute|hour|day|week|fortnight|month|year)s?"
 _UNITS = {
@@ -94,28 +87,30 @@ _BOUND_AFTER = re.compile(
 
 # Words between the beginning and the end of a span; the first ones also join two times.
 _AND = "and|und|y|et|e|и|en|och|og|i"
-_TO = "to|until|till|through|bis|al|a|au|à|по|до|do|tot|til"
+_TO = "to|until|till|through|bis|al|a|au|à|по|до|tot|til"
 _JOINER = re.compile(rf"{_AND}|(?P<to>{_TO}|[-–—])", re.I)
 _OPENING = re.compile(
     r"\b(?:between|from|zwischen|von|entre|tra|fra|tussen|między|между|mellan|mellem|mellom)\s+$", re.I
 )
-_WORD_TO = rf"\s+(?:{_AND}|{_TO})\s+(?:\w{{1,3}}\s+)?|\s*[-–—~到至]\s*|から"
+_WORD_TO = rf"\s+(?:{_AND}|{_TO}|do)\s+(?:\w{{1,3}}\s+)?|\s*[-–—~到至]\s*|から"
 # The other day of "3 to 7 May" and of "May 3-7".
 _DAY_BEFORE = re.compile(rf"(?<![\d.:/-])(\d{{1,2}})(?:st|nd|rd|th|er|º|\.)?(?:{_WORD_TO})(?:the\s+)?$", re.I)
 _DAY_AFTER = re.compile(rf"(?:{_WORD_TO})(\d{{1,2}})(?:(?:st|nd|rd|th)\b|日)?(?!\w|[:/.]\d|\s+[^\W\d])", re.I)
 
-# Part of a time: its beginning and its end as shares of it, in the order of the groups of `_PART`.
-_PARTS = ((0.0, 1 / 2), (1 / 2, 1.0), (0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0))
+# Part of a time: its beginning and its end as shares of it, in the order of the groups of `_PART`; the last ones of a month.
+_PARTS = (
+    (0.0, 1 / 2), (1 / 2, 1.0), (0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0), (0.0, 0.24), (0.77, 1.0), (0.97, 1.0),
+)  # fmt: skip
 _PART = re.compile(
-    r"\b(?:(first\s+half)|(second\s+half)|(early|beginning|start|anfang)|(mid|middle|mitte)|(late|end|ende))(?:\s+(?:of|in))?"
-    r"(?:\s+the)?[\s-]+$",
+    r"\b(?:(first\s+half)|(second\s+half)|(early|beginning|start|anfang)|(mid|middle|mitte)|(late|end|ende)|"
+    r"(first\s+week)|(last\s+week)|(last\s+day))(?:\s+(?:of|in))?(?:\s+the)?[\s-]+$",
     re.I,
 )
 # What may stand between two words for one time, as in "May last year", "3 de mayo de 2025" and "先週の金曜日".
-_BESIDE = re.compile(r"[\s,]*([^\W\d]{0,3})[\s,]*")
+_BESIDE = re.compile(r"[\s,]*([^\W\d]{0,3}|dell['’])[\s,]*")
 
 # A date with a time of day, or without separators, as a program writes them.
-_ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d{8}|\d{4}-W")
+_ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]|\d{8}|\d{4}-W\d\d-?\d")
 
 # End of a span that has no end.
 FAR_FUTURE = 32_503_680_000.0
@@ -197,7 +192,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
 def _relative_patterns() -> tuple[re.Pattern[str], ...]:
     """Return the patterns of times that count from now; each has the groups that `_relative` reads."""
     texts = (
-        rf"\b(?P<days>{'|'.join(name for name in _DAYS_AGO if name.isascii())})\b",
+        rf"\b(?P<days>{'|'.join(name for name in _DAYS_AGO if name.isascii())})(?:\s+(?:morning|afternoon|evening|night))?\b",
         rf"(?P<days>{'|'.join(name for name in _DAYS_AGO if not name.isascii())})",
         rf"\b{_COUNT}\s+{_UNIT}\s+ago\b",
         rf"(?P<count>\d+|{_N}+|[两几])[个ヶか]?(?P<unit>{'|'.join(n for n in _UNITS if n[0] > 'z' and _UNITS[n] != 'weekend')})前",
@@ -206,7 +201,7 @@ def _relative_patterns() -> tuple[re.Pattern[str], ...]:
         # The weekday after it is read by its own name.
         r"(?P<which>上上个?|上个?|这个?|本)(?=(?P<unit>周|星期)[一二三四五六日天])",
         r"(?P<which>上上个?|上个?|这个?|本|先々|先|今)(?P<unit>[周週]末|周|週|星期|月)|(?P<which2>去|今|前)(?P<unit2>年)",
-        r"\b(?P<which>(?:vor)?letzte|diese)[nrsm]?\s+(?P<unit>woche|monat|jahr|wochenende)\b",
+        r"\b(?P<which>(?:vor)?letzte|diese)[nrsm]?\s+(?P<unit>woche|monat|jahr|wochenende)(?:e?s)?\b",
         r"\b(?:(?:last|past|over\s+the|at\s+the|on\s+the|during\s+the|am|since\s+the)\s+)(?P<weekend>weekend|wochenende)\b",
         rf"\b(?:{_W}),?\s+the\s+(?P<monthday>\d{{1,2}})(?:st|nd|rd|th)\b",
         rf"\b(?:last|past|this|on|since|before|after|until|till|from)\s+(?P<weekday>{_W})\b",
@@ -332,21 +327,28 @@ def _part(text: str, first: int, last: int, when: When, now: datetime) -> tuple[
 
 # Words by which a question asks for anything that was done or said, in the languages in which times are read.
 _ANYTHING = re.compile(
-    r"\b(?:do|did|does|done|doing|happen\w*|summari[sz]e\w*|summary|recap\w*|review|talk\w*|discuss\w*|say|said|going on|news|"
-    r"overview|anything|everything|mach\w*|gemacht|tat\w*|getan|passier\w*|geschah|geschehen|war los|fass\w*|zusammen\w*|gesprochen|"
-    r"besprochen|geredet|erzähl\w*|gesagt|hice|hicimos|hizo|hecho|pasó|ocurrió|resum\w*|hablamos|hablé|dije|fait\w*|fais\w*|passé\w*|"
-    r"arrivé\w*|résum\w*|parl\w*|dit|fatto|fatta|successo|riassum\w*|detto|fiz|fizemos|aconteceu|falamos|gedaan|gebeurd\w*|"
-    r"samenvat\w*|gezegd|gesproken|делал\w*|сделал\w*|случил\w*|произошло|было|говорил\w*|обсуждал\w*|итог\w*|перескаж\w*|подытож\w*|"
-    r"robił\w*|zrobił\w*|stało|działo|yaptım|yaptık|oldu|konuştuk|gjorde|hände|skedde|skjedde|tein|teimme|tapahtui|dělal\w*|stalo)\b"
-    r"|做|发生|干|说|聊|总结|何|した|話|まとめ|무엇|했|요약",
+    r"\b(?:do|did|does|done|doing|happen\w*|summari[sz]e\w*|summary|recap\w*|review|talk\w*|chat\w*|discuss\w*|say|said|going on|went on|"
+    r"up to|news?|topics?|overview|anything|everything|how (?:was|were)|tell me about|mach\w*|gemacht|tat\w*|getan|passier\w*|geschah|"
+    r"geschehen|was (?:war|stand|lief)|alles|fass\w*|zusammen\w*|gesprochen|besprochen|geredet|erzähl\w*|gesagt|hice|hicimos|hizo|hecho|pasó|"
+    r"ocurrió|resum\w*|hablamos|hablé|dije|cont(?:é|amos)|fait\w*|fais\w*|passé\w*|arrivé\w*|résum\w*|racont\w*|parl\w*|dit|fatto|fatta|"
+    r"successo|riassum\w*|detto|fiz|fizemos|aconteceu|falamos|gedaan|gebeurd\w*|gehad|samen\w*|gezegd|gesproken|gjorde|hände|skedde|prata\w*|"
+    r"skjedde|snakke\w*|lavede|talte|skete|tein|teimme|tapahtui|puhu\w*|z?robił\w*|stało|działo|rozmawia\w*|dělal\w*|stalo|mluvil\w*|csinál\w*|"
+    r"történt|beszélt\w*|făcut|vorbit|întâmplat|yaptım|yaptık|oldu|konuştuk|с?делал\w*|случил\w*|произошло|было|говорил\w*|обсуждал\w*|"
+    r"итог\w*|перескаж\w*|подытож\w*|робив|робила|сталося|έκανα|κάναμε|συνέβη|μιλήσαμε|làm|nói|xảy|lakukan|bicarakan|terjadi)\b"
+    r"|做|发生|干|说|聊|谈|讨论|总结|何|した|話|まとめ|무엇|뭐|했|이야기|요약",
     re.IGNORECASE,
+)
+# Words by which a question asks for something else: for what is to be done, or for a person or a thing with a name.
+_NOT_ANYTHING = re.compile(
+    r"\b(?i:should|shall|can|could|will|would|do you|soll\w*|kann\w*)\b|(?<=\w )(?!I\b)[A-ZÀ-Þ]\w+"
 )
 
 # Letters of a word that may stand beside them in any language, as in "was habe ich", and characters of dense scripts.
 MAX_SMALL_WORD = 4
 _SMALL = re.compile(
-    r"\b(?:what|when|there|were|about|have|been|please|with|worüber|haben|hatte\w*|wurde\w*|bitte|über|quelles?|avons|avez|"
-    r"cosas|cosa|abbiamo|która|когда|какие|расскажи)\b|[我我们你们的了过什么事情哪些在是有吗呢都请一下？はがをのにでましたか私たち다을를나는우리]",
+    r"\b(?:what|when|there|were|about|have|been|please|with|since|important|remind|worüber|haben|hatte\w*|wurde\w*|bitte|über|letzte\w*|quelles?|"
+    r"avons|avez|derni\w+|cosas|cosa|pasad\w+|abbiamo|scors\w+|sobre|passad\w+|hebben|która|когда|какие|расскажи|despre|chúng|mistä)\b"
+    r"|[\u3041-\u3096我们你的了过什么事情哪些在是有吗呢都请一下？私다을를나는우리지에야기무슨]",
     re.IGNORECASE,
 )
 
@@ -363,7 +365,7 @@ def asks_for_anything(rest: str) -> bool:
     left = _SMALL.sub(" ", _ANYTHING.sub(" ", rest))
     pieces = (piece for word in words(left) if not is_stop_word(word) for piece in re.split("['’]", word))
     small = all(len(piece) <= MAX_SMALL_WORD for piece in pieces)
-    return bool(_ANYTHING.search(rest)) and not dense_runs(left) and small
+    return bool(_ANYTHING.search(rest)) and not dense_runs(left) and small and not _NOT_ANYTHING.search(rest)
 
 
 def time_bounds(text: str, now: float, zone: tzinfo) -> tuple[float, float] | None:
@@ -577,11 +579,7 @@ def _calendar_time(time: CalendarTime, now: datetime) -> When | None:
         return _day(_last_weekday(time.count, midnight))
     if time.about or time.unit == "day":
         return _ago(now, time.count, time.unit)
-    if time.unit == "week" and time.count > 1:
-        return _days(midnight - timedelta(days=midnight.weekday() + 7 * time.count), 7)
-    if time.count > 1:
-        return None
-    return _last("last" if time.count else "this", time.unit, midnight)
+    return _last(("this", "last", "before last")[time.count], time.unit, midnight) if time.count < 3 else None
 
 
 def _ago(now: datetime, count: float, unit: str) -> When:
@@ -604,17 +602,8 @@ def _last_weekday(weekday: int, midnight: datetime) -> datetime:
 
 def _last_monthday(day: int, midnight: datetime) -> When | None:
     """Return the last day with this number in its month that is not after today; None for 0 and numbers above 31."""
-    if not 1 <= day <= 31:
-        return None
-    month = midnight.replace(day=1)
-    while True:
-        try:
-            named = month.replace(day=day)
-        except ValueError:  # a month without such a day
-            named = midnight + timedelta(days=1)
-        if named <= midnight:
-            return _day(named)
-        month = (month - timedelta(days=1)).replace(day=1)
+    days = (midnight - timedelta(days=back) for back in range(62))  # of two months at least one has 31 days
+    return next((_day(moment) for moment in days if moment.day == day), None)
 
 
 def _last_start(start_in: Callable[[int], datetime | None], latest: datetime) -> datetime | None:

@@ -177,6 +177,7 @@ def analyse(
         outer = _ends(terms, limit)
         others = _ends([term for term in terms if term not in outer], MAX_OTHERS)
         terms = outer
+    shape: Shape = next((shape for shape, sign in _SHAPES if sign.search(asked)), "other")
     return Analysis(
         text=question,
         terms=tuple(terms),
@@ -184,8 +185,8 @@ def analyse(
         condition=parse_condition(question),
         names=named,
         dates=dates,
-        time_only=bool(dates) and asks_for_anything(rest),
-        shape=next((shape for shape, sign in _SHAPES if sign.search(asked)), "other"),
+        time_only=bool(dates) and shape == "other" and asks_for_anything(rest),
+        shape=shape,
         exact=exact,
     )
 

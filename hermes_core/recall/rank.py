@@ -127,7 +127,8 @@ SURPRISE_WEIGHT = 0.4
 # a question about another subject finds nothing because of the words that all subjects have.
 COVERAGE_WEIGHT = 1.0
 
-# Added to it if the turn is about its speaker and the message is a person's statement about themselves.
+# Added to it if the turn is about its speaker and the message is a person's statement about themselves, or a person's
+# statement that begins with a word of the question.
 OWN_COVERAGE_WEIGHT = 2.2
 
 # Added if the turn asks.
@@ -381,7 +382,10 @@ def proactive_evidence(
         overlap.own + NEIGHBOUR_SURPRISE * overlap.near - math.log(overlap.total + ASSUMED_MESSAGES)
     )
     coverage = (overlap.own + NEIGHBOUR_COVERAGE * overlap.near) / (overlap.question or 1.0)
-    own_fact = candidate.person and speaks_of_self(analysis.text) and speaks_of_self(part)
+    is_of_self = speaks_of_self(analysis.text) and speaks_of_self(part)
+    # Many languages leave out "I", so that a statement begins with its verb: "Onde moro?", "Moro em Lisboa."
+    begins_alike = asks(analysis.text) and not asks(part) and not {*words(part)[:1]}.isdisjoint(overlap.words)
+    own_fact = candidate.person and (is_of_self or begins_alike)
     return {
         "base": EVIDENCE_BASE,
         "meaning": meaning,
@@ -436,24 +440,9 @@ _NOT_KNOWN = re.compile(
 )
 # A text that `_NOT_KNOWN` matches has one of these, which two of three texts have not.
 _DENIALS = (
-    *(
-        "n't ",
-        "not ",
-        "no ",
-        " no",
-        "non ",
-        "nothing",
-        "never",
-        "una",
-        "unknown",
-        "nicht",
-        "kein",
-        "pas",
-        "rien",
-        "aucun",
-    ),
-    *("não", "не", "不", "没", "沒", "無", "无", "ませ", "모르", "찾"),
-)
+    "n't ", "not ", "no ", " no", "non ", "nothing", "never", "una", "unknown", "nicht", "kein", "pas", "rien", "aucun",
+    "não", "не", "不", "没", "沒", "無", "无", "ませ", "모르", "찾",
+)  # fmt: skip
 # After these words the message may go on with what is known.
 _BUT = re.compile(
     r"\b(?:but|however|though|although|except|aber|jedoch|mais|pero|però|mas|но)\b|但|でも|しかし",

@@ -43,7 +43,8 @@ def chat_messages(value: object, role: str) -> list[dict[str, Any]]:
 
     Args:
         value: A text; a list of content parts; a message as mapping or as an SDK's object with `model_dump`; a whole answer of
-            the Chat Completions or Responses API; or a list of messages or of items of the Responses API.
+            the Chat Completions or Responses API, or of Ollama, or a choice of one; or a list of messages or of items of the
+            Responses API.
         role: Role of a text and of content parts.
 
     Raises:
@@ -57,17 +58,13 @@ def chat_messages(value: object, role: str) -> list[dict[str, Any]]:
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     if isinstance(value, Mapping):
-        if isinstance(choices := value.get("choices"), Sequence) and choices:
-            first = _plain(choices[0])
-            message = _plain(first.get("message")) if isinstance(first, Mapping) else None
-            if isinstance(message, Mapping):  # some servers name the sources of an answer beside it
-                message = {key: value[key] for key in value if _cites(key)} | dict(message)
-            return chat_messages(message, role)
-        if (
-            isinstance(output := value.get("output"), Sequence)
-            and not isinstance(output, str)
-            and "type" not in value
-        ):
+        choices = value.get("choices")
+        first = _plain(choices[0]) if isinstance(choices, list | tuple) and choices else value
+        is_whole = isinstance(first, Mapping) and not first.keys() & {"role", "type"}
+        message = _plain(first.get("message")) if is_whole else None
+        if isinstance(message, Mapping):  # some servers name the sources of an answer beside it
+            return chat_messages({key: value[key] for key in value if _cites(key)} | dict(message), role)
+        if isinstance(output := value.get("output"), list | tuple) and "type" not in value:
             return chat_messages(output, role)
         return _of_message(value)
     if isinstance(value, Sequence) and value and not isinstance(value, bytes | bytearray):
@@ -172,9 +169,7 @@ def _of_message(value: Any) -> list[dict[str, Any]]:
         raise _refusal(calls)
     if calls:
         message["tool_calls"] = [_call(_plain(call)) for call in calls]
-    content = message.get("content")
-    if isinstance(content, Mapping):
-        content = [content]
+    content = [content] if isinstance(content := message.get("content"), Mapping) else content
     if content is None or isinstance(content, str):
         return [message]
     if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):

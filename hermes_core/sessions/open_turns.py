@@ -118,6 +118,11 @@ class OpenTurnStore:
         )
         return [turn for (turn_id,) in rows.fetchall() if (turn := self.get(turn_id)) is not None]
 
+    def count(self, user: str) -> int:
+        """Return the number of unfinished turns of a user."""
+        sql = 'SELECT count(*) FROM open_turns o JOIN sessions s ON s.key = o.session_key WHERE s."user" = ?'
+        return int(self._db.database.execute(sql, (user,)).fetchone()[0])
+
     def add(self, turn_id: str, messages: Sequence[Mapping[str, Any]], *, at: float) -> None:
         """Store further messages of a turn.
 
@@ -226,10 +231,7 @@ class HostState(MutableMapping[str, Any]):
         return iter([row[0] for row in rows])
 
     def __len__(self) -> int:
-        row = self._db.database.execute(
-            "SELECT count(*) FROM host_state WHERE scope = ? AND owner = ?", (self._scope, self._owner)
-        ).fetchone()
-        return int(row[0])
+        return sum(1 for _ in self)
 
 
 def _json(value: object) -> str:

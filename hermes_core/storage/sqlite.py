@@ -774,12 +774,13 @@ _UNAVAILABLE = {
     MOVED_WORDS: MOVED_REMEDY,
     "database or disk is full": "free disk space, then try again; nothing was written",
     "disk i/o error": "see that the disk has room and works; nothing was written",
+    "locking protocol": "see that the disk has room and works, and try again; nothing was written",
     "readonly database": "check owner and mode of this file and of those beside it (-wal, -shm), and that the file "
     "system is not read-only",
     "unable to open": "check that the folder exists, who owns it, that the disk has room and works, and that this "
     "program has not too many files open",
     "database is locked": "another program holds the file: stop it, then try again",
-    "authorization denied": "check the file's owner and mode",
+    "authoriz": "check the file's owner and mode",
 }
 
 

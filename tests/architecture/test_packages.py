@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
-import pytest
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
+from hatchling.metadata.core import CoreMetadata
 from packaging.requirements import Requirement
+
+from tests.table import table
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = sorted(
     path.parent for folder in ("plugins", "integrations") for path in ROOT.glob(f"{folder}/*/pyproject.toml")
 )
-PACKAGES = [
-    pytest.param(ROOT, id="core"),
-    *(pytest.param(folder, id=folder.name) for folder in PLUGINS),
-]
+PACKAGES = [ROOT, *PLUGINS]
 REPOSITORY = "https://github.com/hermes-memory/hermes-memory"
+
+
+@cache
+def metadata_of(folder: Path) -> CoreMetadata:
+    return WheelBuilder(str(folder)).metadata.core
 
 
 def test_the_source_of_the_core_holds_the_core_and_nothing_else() -> None:
@@ -31,7 +36,7 @@ def test_the_source_of_the_core_holds_the_core_and_nothing_else() -> None:
     }
 
 
-@pytest.mark.parametrize("folder", PACKAGES)
+@table("folder", PACKAGES)
 def test_every_package_carries_its_types_and_its_licence(folder: Path) -> None:
     builder = WheelBuilder(str(folder))
     packed = [Path(file.distribution_path) for file in builder.recurse_included_files()]
@@ -41,37 +46,37 @@ def test_every_package_carries_its_types_and_its_licence(folder: Path) -> None:
     assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
-@pytest.mark.parametrize("folder", PACKAGES)
+@table("folder", PACKAGES)
 def test_every_need_says_which_version_is_enough(folder: Path) -> None:
-    core = WheelBuilder(str(folder)).metadata.core
+    core = metadata_of(folder)
     needs = [*core.dependencies, *(need for extra in core.optional_dependencies.values() for need in extra)]
     assert [need for need in needs if not Requirement(need).specifier] == []
 
 
-@pytest.mark.parametrize("folder", PACKAGES)
+@table("folder", PACKAGES)
 def test_every_package_says_for_which_pythons_it_is(folder: Path) -> None:
-    ours, theirs = (WheelBuilder(str(path)).metadata.core for path in (ROOT, folder))
+    ours, theirs = metadata_of(ROOT), metadata_of(folder)
     said = [line for line in ours.classifiers if not line.startswith("Operating System")]
     assert [line for line in theirs.classifiers if not line.startswith("Operating System")] == said
     assert (theirs.requires_python, theirs.authors) == (ours.requires_python, ours.authors)
 
 
-@pytest.mark.parametrize("folder", PACKAGES)
+@table("folder", PACKAGES)
 def test_every_package_links_to_its_source_and_its_changes(folder: Path) -> None:
-    urls = WheelBuilder(str(folder)).metadata.core.urls
+    urls = metadata_of(folder).urls
     assert {"Homepage", "Documentation", "Changelog", "Issues"} <= urls.keys()
     assert all(url.startswith(REPOSITORY) for url in urls.values())
     documents = [url.removeprefix(f"{REPOSITORY}/blob/main/") for url in urls.values() if "/blob/" in url]
     assert all((ROOT / document).is_file() for document in documents)
 
 
-@pytest.mark.parametrize("folder", PACKAGES)
+@table("folder", PACKAGES)
 def test_a_readme_has_absolute_links_because_package_indexes_show_it(folder: Path) -> None:
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"\]\((?!https://|#)[^)]*\)", text) == []
 
 
-@pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
+@table("folder", PLUGINS)
 def test_every_plugin_is_developed_with_the_conformance_kit(folder: Path) -> None:
     if folder.name == "testing":
         return

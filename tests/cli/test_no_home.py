@@ -29,7 +29,28 @@ READS = [
     "keys list",
     "config list",
     "plugins list",
+    "sessions check",
+    "serve token list",
 ]
+CHANGES = [
+    "forget telegram:1 --yes",
+    "forget telegram:1 --dry-run",
+    "memory remove tea",
+    "memory replace tea coffee",
+    "memory pin tea",
+    "memory undo",
+    "memory restore 1",
+    "memory reset --yes",
+    "memory prune --yes",
+    "outbox retry --all",
+    "outbox delete --all --yes",
+    "sessions rename x y",
+    "sessions archive x",
+    "sessions pin x",
+    "sessions delete x --yes",
+    "sessions prune --older-than 3 --yes",
+]
+"""Commands that change what is stored, and store nothing new."""
 
 
 @pytest.fixture
@@ -63,8 +84,10 @@ def test_the_person_is_told_that_nothing_is_stored(hermes: Any, nowhere: Path) -
     [
         command
         for command in READS
-        if command.split()[0] in ("memory", "sessions", "recall", "turns", "outbox", "skills", "providers")
-    ],
+        if command.split()[0]
+        in ("memory", "sessions", "recall", "turns", "outbox", "skills", "providers", "verify")
+    ]
+    + CHANGES,
 )
 def test_a_home_that_was_named_must_exist(hermes: Any, nowhere: Path, command: str) -> None:
     missing = nowhere / "elsewhere"
@@ -80,6 +103,12 @@ def test_a_home_that_a_variable_names_must_exist(
     assert "there is no home at" in hermes("sessions", "search", "tea", code=1).stderr
     monkeypatch.delenv("HERMES_HOME")
     assert "there is no home at" in hermes("--profile", "work", "memory", "show", code=1).stderr
+
+
+def test_doctor_says_that_it_made_the_home(hermes: Any, nowhere: Path) -> None:
+    home = nowhere / "elsewhere"
+    assert f"{home} did not exist and was made now" in hermes("--home", home, "doctor").stdout
+    assert "did not exist" not in hermes("--home", home, "doctor").stdout
 
 
 def test_a_command_that_writes_makes_the_home(hermes: Any, nowhere: Path) -> None:

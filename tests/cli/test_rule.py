@@ -196,6 +196,28 @@ def test_bytes_that_are_no_text_are_wrong_usage(commands: dict[str, click.Comman
     assert {"forget", "storage move --to", "memory add", "sessions search --source", "keys set"} <= tried
 
 
+def test_an_empty_path_is_wrong_usage_and_not_this_folder(commands: dict[str, click.Command]) -> None:
+    tried = set()
+    for words, command in commands.items():
+        first = next((param for param in command.params if isinstance(param, click.Argument)), None)
+        for param in [first, *(one for one in command.params if isinstance(one, click.Option))]:
+            if param is not None and runs(command) and isinstance(param.type, click.Path):
+                given = [] if param is first else [param.opts[0]]
+                refused = invoke(*words.split(), *given, "")
+                assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1), words
+                assert "it is empty" in refused.stderr, words
+                tried.add(" ".join([words, *given]))
+    assert {"import", "memory export", "export", "restore"} <= tried
+
+
+def test_a_number_that_no_row_can_have_is_wrong_usage(hermes_home: HermesHome) -> None:
+    for words in ("outbox retry", "outbox delete --yes"):
+        for number in ("9" * 30, "x"):
+            refused = invoke(*words.split(), number)
+            assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1), refused.stderr
+            assert "it must be a whole number" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("old", "present"),
     [

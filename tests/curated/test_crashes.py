@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -16,6 +16,7 @@ from hermes_core.config import set_value
 from hermes_core.curated.document import join_entries
 from hermes_core.curated.store import Notes
 from hermes_core.storage.engine import Engine
+from tests.forked import python
 from tests.rounds import rounds
 from tests.storage.notes import posix
 
@@ -125,8 +126,10 @@ def same_database(engine: Engine, hermes_home: HermesHome, request: pytest.Fixtu
         set_value(hermes_home, "storage.schema", request.getfixturevalue("postgres_schema"))
 
 
-def start(code: str, home: HermesHome, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", OPEN + code, str(home.path), *map(str, arguments)]
+def start(
+    code: str, home: HermesHome, *arguments: object, program: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    command = [*(program or python()), "-c", OPEN + code, str(home.path), *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -149,15 +152,17 @@ def expected(steps: int) -> tuple[str, ...]:
     return tuple(entries)
 
 
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_two_processes_that_add_lose_nothing(make_store: MakeStore, hermes_home: HermesHome) -> None:
-    processes = [start(ADD_MANY, hermes_home, name, 200) for name in ("left", "right")]
+    adds = rounds(200)
+    processes = [start(ADD_MANY, hermes_home, name, adds) for name in ("left", "right")]
     for process in processes:
         assert finish(process) == ("", "")
     store = make_store(memory_char_limit=10**6)
-    assert len(store.entries("memory")) == 400
+    assert len(store.entries("memory")) == 2 * adds
     versions = store.history(limit=1000)
-    assert len({version.id for version in versions}) == 400
+    assert len({version.id for version in versions}) == 2 * adds
     assert {version.action for version in versions} == {"add"}
 
 
@@ -184,7 +189,7 @@ def test_killed_at_any_moment_no_acknowledged_change_is_lost(
 
 def killed_while_working(home: HermesHome, reached: int, chance: random.Random) -> int:
     """How many steps WORK acknowledged before it was killed, wherever it was."""
-    process = start(WORK, home, reached)
+    process = start(WORK, home, reached, program=[sys.executable])
     with process:
         assert process.stdout
         lines = [process.stdout.readline() for _ in range(chance.randint(1, 12))]

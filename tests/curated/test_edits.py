@@ -4,7 +4,7 @@ import unicodedata
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes_core.curated.document import entry_handle
@@ -205,6 +205,7 @@ def test_edits_of_the_same_notes_are_joined_entry_by_entry(
     assert merge(["tea", "rye"], mine, theirs) == merged
 
 
+@example(("tea", "green tea", "tea"), ("tea",), ("green tea", "tea"))
 @given(stores, stores, stores)
 def test_joined_edits_hold_what_both_hold_and_nothing_else(
     base: tuple[str, ...], mine: tuple[str, ...], theirs: tuple[str, ...]

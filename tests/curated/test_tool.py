@@ -12,6 +12,7 @@ from hermes_core import HermesHome, MemoryWrite, Session
 from hermes_core.curated.store import Notes
 from hermes_core.curated.tool import MEMORY_SCHEMA, call_memory_tool, memory_schema
 from hermes_core.errors import DatabaseUnavailable
+from tests.rounds import rounds
 
 MakeStore = Callable[..., Notes]
 Call = Callable[..., dict[str, Any]]
@@ -110,7 +111,10 @@ keys = st.sampled_from(["action", "target", "content", "old_text", "operations"]
 calls = st.dictionaries(keys, likely | st.lists(st.dictionaries(keys, likely), max_size=3))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=rounds(150),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(calls | anything)
 def test_any_json_gets_an_answer(store: Notes, arguments: object) -> None:
     answer = call_memory_tool(store, arguments, Session("s1"))

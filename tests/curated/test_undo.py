@@ -13,6 +13,7 @@ from hermes_core.curated.document import NotesUsage
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import Notes
 from tests.curated.conftest import ATTACK, EditByHand
+from tests.rounds import rounds
 
 MakeStore = Callable[..., Notes]
 
@@ -115,7 +116,9 @@ def test_history_outlives_the_process_that_wrote_it(make_store: MakeStore) -> No
     assert other.entries("memory") == ()
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=rounds(10), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(["tea", "rye", "milk"])), max_size=4)
 )

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 from hermes_memory_testing.model_server import ModelServer, Reply
@@ -18,8 +17,11 @@ PREPARATIONS = ("git", "python3", ".", "pip", "cd", "export")
 STEP = re.compile(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
 
+SCRIPT = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
 def run(words: list[str], folder: Path, *, typed: str = "", **variables: str) -> str:
-    programs = {"python": [sys.executable], "hermes-memory": [*python(), "-m", "hermes_core"]}
+    programs = {"python": [*python(), "-c", SCRIPT], "hermes-memory": [*python(), "-m", "hermes_core"]}
     environment = {**os.environ, "HERMES_HOME": str(folder / "home"), **variables}
     done = subprocess.run(
         [*programs[words[0]], *words[1:]],

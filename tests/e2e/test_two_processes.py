@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from hermes_core import HermesHome, open_memory
+from tests.forked import python
+from tests.rounds import rounds
 
-ADDS = 200
+ADDS = rounds(200)
 
 ADD_MANY = """
 import sys
@@ -24,10 +25,10 @@ with open_memory(provider="") as memory:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.shortened
 def test_two_processes_that_add_to_one_file_lose_no_entry(home: HermesHome) -> None:
     names = ("left", "right")
-    adding = [subprocess.Popen([sys.executable, "-c", ADD_MANY, name, str(ADDS)]) for name in names]
+    adding = [subprocess.Popen([*python(), "-c", ADD_MANY, name, str(ADDS)]) for name in names]
     assert [process.wait(250) for process in adding] == [0, 0]
     with open_memory(home, provider="") as memory:
         entries = memory.curated.entries("memory")
@@ -57,7 +58,7 @@ def test_what_one_process_writes_another_finds_at_once(home: HermesHome) -> None
         session = memory.start_session("here")
         memory.end_turn(session, "My cat is called Momo", "Noted.")
         memory.change_memory("add", "user", "Has a cat")
-        command = [sys.executable, "-m", "hermes_core", "recall", "--json", "What is my cat called?"]
+        command = [*python(), "-m", "hermes_core", "recall", "--json", "What is my cat called?"]
         found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     texts = [result["text"] for result in found["results"]]
     assert "Has a cat" in texts

@@ -28,7 +28,7 @@ from tests.postgres_server import drop_schema
 
 FULL = "CHAOS_KILLS" in os.environ
 
-KILLS = int(os.environ.get("CHAOS_KILLS", "12")) // 2
+KILLS = int(os.environ.get("CHAOS_KILLS", "6")) // 2
 """Kills on each engine."""
 
 KILLS_PER_HOME = 40

@@ -407,6 +407,23 @@ def test_a_late_write_is_in_doubt_and_its_lane_sends_nothing_more(open_manager: 
     assert provider.taken == ["a1", "b1"]
 
 
+@pytest.mark.sqlite_only("a lock of the file")
+def test_a_late_result_that_cant_be_stored_says_why(open_manager: OpenManager) -> None:
+    provider = Backend()
+    gate = provider.gates["sync_turn"] = threading.Event()
+    manager = start(open_manager(provider, deadlines={"sync_turn": 0.3}, clock=time.monotonic))
+    manager.sync_all(make_turn("a1"), A)
+    assert until(lambda: "in doubt" in manager.health()[0].reason)
+    database = manager.outbox.database
+    database.shorten_waits()
+    with contextlib.closing(sqlite3.connect(database.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        gate.set()
+        assert until(lambda: "database is locked; another program" in manager.health()[0].reason, 60)
+        other.execute("ROLLBACK")
+    assert manager.flush(30)
+
+
 def test_a_late_write_that_failed_in_the_end_is_tried_again(open_manager: OpenManager, clock: Clock) -> None:
     provider = Backend()
     gate = provider.gates["sync_turn"] = threading.Event()

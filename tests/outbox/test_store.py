@@ -36,6 +36,7 @@ from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_postgresql.schema import MIGRATIONS
 from hermes_memory_testing.fakes import Clock, make_session, make_turn
 from tests.outbox_of import ON_POSTGRES
+from tests.rounds import rounds
 
 
 @pytest.fixture(params=["postgresql"] if ON_POSTGRES else ["sqlite", "postgresql"])
@@ -307,7 +308,9 @@ def test_two_threads_append_without_losing_any(hermes_home: HermesHome) -> None:
     outbox.close()
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=rounds(50), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.lists(st.tuples(st.sampled_from("aaadpr"), st.integers(1, 1000)), max_size=40))
 def test_a_write_is_refused_exactly_when_there_is_no_room(
     tmp_path: Path, steps: list[tuple[str, int]]

@@ -99,6 +99,9 @@ def test_what_is_no_date_is_left_alone(text: str) -> None:
         ("on Thanksgiving", at(2023, 11, 23), at(2023, 11, 30)),
         ("last winter", at(2024, 2, 20), at(2024, 3, 2)),
         ("in the first half of May", at(2023, 5, 15), at(2023, 5, 16)),
+        ("in the first week of May", at(2023, 5, 7), at(2023, 5, 8)),
+        ("in the last week of May", at(2023, 5, 24), at(2023, 5, 23)),
+        ("on the last day of February", at(2024, 2, 29), at(2024, 2, 28)),
         ("at the end of 2023", at(2023, 12, 31), at(2023, 8, 31)),
         ("in early February", at(2024, 2, 5), at(2024, 2, 15)),
         ("from 3 to 7 May", at(2023, 5, 3), at(2023, 5, 8)),
@@ -159,6 +162,8 @@ def test_what_is_no_relative_time_is_left_alone(text: str) -> None:
         ("friday", (2024, 3, 8), (2024, 3, 9)),
         ("the 3rd", (2024, 3, 3), (2024, 3, 4)),
         ("2022", (2022, 1, 1), (2023, 1, 1)),
+        ("2023-W20", (2023, 5, 15), (2023, 5, 22)),
+        ("the first half of May", (2023, 5, 1), (2023, 5, 16)),
         ("昨天", (2024, 3, 12), (2024, 3, 13)),
         ("2023-05-08T12:30", (2023, 5, 8, 12, 30), (2023, 5, 8, 12, 30)),
         ("2023-05-08T12:30+02:00", (2023, 5, 8, 10, 30), (2023, 5, 8, 10, 30)),
@@ -217,6 +222,13 @@ def test_a_year_that_stands_alone_is_a_time(text: str) -> None:
         ("What happened on 20 November?", True),
         ("Was habe ich letzte Woche gemacht?", True),
         ("我上周做了什么？", True),
+        ("What went on two weeks ago?", True),
+        ("How was my last week?", True),
+        ("Anything important yesterday evening?", True),
+        ("What's new since Monday?", True),
+        ("Where did I go last summer?", False),
+        ("What did Anna do last weekend?", False),
+        ("What should I do this weekend?", False),
         ("What did I buy at the market last week?", False),
         ("Where was I in March?", False),
         ("see you on Monday", False),
@@ -254,6 +266,25 @@ def only_time(text: str) -> tuple[datetime, datetime]:
 )
 def test_last_week_is_read_in_other_languages(text: str) -> None:
     assert only_time(text) == (at(2024, 3, 4, 0), at(2024, 3, 11, 0))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Vad pratade vi om förra veckan?",
+        "Hvad skete der i februar?",
+        "O czym rozmawialiśmy w zeszłym tygodniu?",
+        "O čem jsme mluvili minulý týden?",
+        "Τι έκανα χθες;",
+        "先週は何について話しましたか？",
+        "지난주에 무슨 이야기를 했지?",
+        "Apa yang saya lakukan kemarin?",
+    ],
+)
+def test_a_question_for_anything_of_a_time_is_known_in_other_languages(question: str) -> None:
+    pytest.importorskip("dateparser")
+
+    assert analyse(question, now=NOW.timestamp()).time_only
 
 
 @pytest.mark.parametrize(
@@ -312,6 +343,20 @@ def test_a_number_in_words_is_read_in_other_languages(text: str, days: int) -> N
     start, end = only_time(text)
 
     assert start <= NOW - timedelta(days=days) < end
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "im Mai letzten Jahres",
+        "en mayo del año pasado",
+        "nel maggio dell'anno scorso",
+        "em maio do ano passado",
+        "i maj förra året",
+    ],
+)
+def test_a_month_of_last_year_is_read_in_other_languages(text: str) -> None:
+    assert only_time(text) == (at(2023, 5, 1, 0), at(2023, 6, 1, 0))
 
 
 def test_a_bound_of_a_month_is_read_in_other_languages() -> None:

@@ -280,7 +280,7 @@ def evidence(
     def worth(text: str) -> float:
         return sum(surprise(word, "word", 1, total) for word in words(text))
 
-    overlap = Overlap(worth(question), worth(shared), worth(near), total)
+    overlap = Overlap(worth(question), worth(shared), worth(near), total, tuple(words(shared)))
     return sum(proactive_evidence(analyse(question), candidate, candidate.text, overlap).values())
 
 
@@ -317,6 +317,19 @@ def test_the_assistant_states_no_fact_about_the_person() -> None:
     assert evidence("Where is my passport?", "my passport", answer) < evidence(
         "Where is my passport?", "my passport"
     )
+
+
+def test_a_statement_that_begins_with_a_word_of_the_question_is_an_own_fact_without_a_word_for_i() -> None:
+    fact, later, question = (
+        RankCandidate(1, text, 5.0, person=True)
+        for text in ("Moro em Lisboa.", "Em Lisboa moro.", "Moro em Lisboa?")
+    )
+
+    asked = evidence("Onde moro?", "moro", fact)
+    assert asked > evidence("Onde moro?", "moro", later)
+    assert asked > evidence("Onde moro?", "moro", question)
+    assert asked > evidence("Onde moro?", "moro", structs.replace(fact, person=False))
+    assert evidence("Moro no Porto.", "moro", fact) == evidence("Moro no Porto.", "moro", later)
 
 
 def test_a_word_of_a_neighbour_counts_less_than_an_own_word() -> None:

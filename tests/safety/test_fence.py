@@ -24,6 +24,7 @@ from hermes_core.safety.fence import (
     without_context,
 )
 from hermes_core.safety.scrubber import StreamingContextScrubber
+from tests.rounds import rounds
 from tests.safety.texts import PIECES, TAG, readable, texts
 from tests.table import table
 
@@ -128,13 +129,13 @@ def test_a_truncated_block_of_ours_is_removed_completely() -> None:
     assert sanitize_context("before " + block.removesuffix(CLOSE)) == "before "
 
 
-@settings(max_examples=400)
+@settings(max_examples=rounds(400))
 @given(texts)
 def test_no_reader_of_markup_finds_a_fence_in_clean_text(text: str) -> None:
     assert not TAG.search(readable(sanitize_context(text)))
 
 
-@settings(max_examples=400)
+@settings(max_examples=rounds(400))
 @given(texts)
 def test_sanitising_twice_is_sanitising_once(text: str) -> None:
     once = sanitize_context(text)

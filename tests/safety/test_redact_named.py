@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.safety.redact import redact, redact_value
+from tests.rounds import rounds
 from tests.table import table
 
 ADDRESS = "https://ann:hunter22@db.example.com"
@@ -357,7 +358,7 @@ def test_a_text_without_names_programs_and_addresses_stays(pieces: list[str]) ->
 
 
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=3))
-@settings(max_examples=10)
+@settings(max_examples=rounds(10))
 def test_four_times_the_text_takes_about_four_times_the_work(pieces: list[str]) -> None:
     unit = "".join(pieces)
     short, long = (_seconds((unit * (size // len(unit) + 1))[:size]) for size in (8192, 32768))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hermes_core.safety.fence import sanitize_context, without_context
 from hermes_core.safety.scrubber import MAX_HELD, MAX_SPAN, StreamingContextScrubber
 from hermes_core.safety.tags import STARTERS
+from tests.rounds import rounds
 from tests.safety.texts import readable, texts
 from tests.table import table
 
@@ -88,7 +89,7 @@ def test_a_reset_forgets_an_open_span() -> None:
     assert scrubber.feed("hello") == "hello"
 
 
-@settings(max_examples=500)
+@settings(max_examples=rounds(500))
 @given(texts, st.data())
 def test_the_output_does_not_depend_on_how_the_stream_was_cut(text: str, data: st.DataObject) -> None:
     assert scrub(*cut(text, data)) == scrub(text) == scrub(*text)
@@ -98,7 +99,7 @@ WHOLE_TAG = re.compile(r"<[\s/]*memory\s*-\s*context[\s/]*>")
 ESCAPE_AT_THE_END = re.compile(r"&#?\w*[^\w;]*$")
 
 
-@settings(max_examples=300)
+@settings(max_examples=rounds(300))
 @given(texts)
 def test_shown_text_is_clean_except_for_quoted_tags(text: str) -> None:
     if "`" not in text and '"' not in text and "'" not in text and "note" not in text.lower():
@@ -110,7 +111,7 @@ def test_shown_text_is_clean_except_for_quoted_tags(text: str) -> None:
         assert not WHOLE_TAG.search(readable(finished)), finished
 
 
-@settings(max_examples=300)
+@settings(max_examples=rounds(300))
 @given(texts)
 def test_never_more_than_a_tag_is_held_back(text: str) -> None:
     scrubber = StreamingContextScrubber()
@@ -208,7 +209,7 @@ HARDLY = st.lists(
 
 
 @given(HARDLY, st.data())
-@settings(max_examples=400)
+@settings(max_examples=rounds(400))
 def test_a_skipped_character_could_not_have_begun_a_tag(text: str, data: st.DataObject) -> None:
     quick = StreamingContextScrubber()
     shown = "".join(quick.feed(part) for part in cut(text, data)) + quick.flush()

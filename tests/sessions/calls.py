@@ -75,6 +75,7 @@ CALLS: dict[str, Callable[[SessionStore], object]] = {
     "record": lambda db: turn_record(db, "t5"),
     "sources": lambda db: lineage.stored_sources(db.database),
     "open turns": lambda db: OpenTurnStore(db).open_in("s1"),
+    "open turns of a user": lambda db: OpenTurnStore(db).count("u1"),
     "outbox": lambda db: Outbox(db.database).put("fake", NewRow("sync_turn", "t", "s1", "{}")),
     "outbox of a session": lambda db: Outbox(db.database).drop_session("s1"),
     "next row": lambda db: Outbox(db.database).next("fake"),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.session_store import SessionStore
+from tests.rounds import rounds
 
 
 def contents(path: Path) -> list[tuple[str, ...]]:
@@ -51,7 +52,7 @@ def apply(db: SessionStore, step: tuple[str, str, str | int]) -> None:
         db.rewind(session, chosen)
 
 
-@settings(max_examples=60)
+@settings(max_examples=rounds(60))
 @given(steps=STEPS)
 def test_after_any_operations_the_index_equals_a_rebuilt_one(steps: list[tuple[str, str, str | int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

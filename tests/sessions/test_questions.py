@@ -185,7 +185,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=rounds(30))
 @given(
     steps=STEPS, query=st.lists(st.sampled_from([*WORDS, "AND", "OR", "last year"]), max_size=4).map(" ".join)
 )
@@ -221,7 +221,9 @@ def test_a_search_shows_nothing_of_another_user_and_nothing_that_was_taken_back(
         db.close()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=rounds(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     query=st.one_of(
         st.text(),

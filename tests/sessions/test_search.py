@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core.sessions.session_store import SessionStore
+from tests.rounds import rounds
 from tests.table import table
 
 CORPUS = [
@@ -340,7 +341,10 @@ def test_pieces_pasted_from_a_message_find_it(db: SessionStore) -> None:
     assert found >= 98
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=rounds(150),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(question=st.text(max_size=60), sort=st.sampled_from([None, "newest", "oldest"]))
 def test_no_question_raises(corpus: SessionStore, question: str, sort: None) -> None:
     corpus.past.search(question, sort=sort)
@@ -349,7 +353,10 @@ def test_no_question_raises(corpus: SessionStore, question: str, sort: None) -> 
 _PIECES = ["server", "部署", "失", "🎂", '"', "(", ")", "AND", "OR", "NOT", "*", "^", ":", "-", "'", "NEAR", "{x}", "+", "\\", "\0", "last week", "May"]  # fmt: skip
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=rounds(150),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(question=st.lists(st.sampled_from(_PIECES), max_size=12).map(" ".join))
 def test_no_mix_of_operators_raises(corpus: SessionStore, question: str) -> None:
     corpus.past.search(question)

@@ -18,6 +18,7 @@ from hermes_core.sessions.tool import (
     SESSION_SEARCH_SCHEMA,
     SessionSearchTool,
 )
+from tests.rounds import rounds
 
 ME = Session("now")
 
@@ -329,7 +330,10 @@ def test_what_a_model_sends_as_a_number_is_looked_for_as_it_stands(past: Session
     assert "is not a date" in call(past, query="walnut", since=5)["error"]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=rounds(200),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(arguments=ANYTHING | st.dictionaries(NAMES, ANYTHING | st.sampled_from(["walnut", 3, "maple"])))
 def test_arguments_of_any_type_never_raise(past: SessionStore, arguments: object) -> None:
     answer = json.loads(SessionSearchTool(past).call(arguments, ME))

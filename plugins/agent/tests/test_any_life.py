@@ -25,6 +25,7 @@ from hermes_memory_testing.fakes import RecordingProvider
 from hermes_memory_testing.model_server import Reply
 from plugins.agent.tests.conftest import Stage
 from plugins.agent.tests.test_fresh_agents import is_summary_request
+from tests.rounds import rounds
 
 CONFIG = "memory: {nudge_interval: 0, flush_min_turns: 0}"
 KINDS = ("answered", "with a tool", "noted", "failed", "stopped")
@@ -283,4 +284,4 @@ def words_in(text: str) -> list[str]:
 
 
 TestAnyLife = AnyLife.TestCase
-TestAnyLife.settings = settings(max_examples=12, stateful_step_count=25, phases=[Phase.generate])
+TestAnyLife.settings = settings(max_examples=rounds(12), stateful_step_count=25, phases=[Phase.generate])

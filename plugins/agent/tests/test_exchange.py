@@ -21,6 +21,7 @@ from hermes_memory_agent.loop import LAST_REQUEST_NOTE, ToolLoop
 from hermes_memory_agent.prompt import INTERRUPTED_RESULT, repair_messages, system_prompt
 from hermes_memory_agent.tools import ToolRegistry, delegate_tool, todo_tool
 from hermes_memory_testing.model_server import ModelServer, Reply, Script
+from tests.rounds import rounds
 
 SESSION = Session("s1")
 FENCE = build_memory_context_block([("notes", "The safe opens with 4711.")])
@@ -312,7 +313,7 @@ class Echo:
         return Answer("".join(self.pieces))
 
 
-@settings(max_examples=200)
+@settings(max_examples=rounds(200))
 @given(st.lists(st.integers(0, len(FENCE) + 12), max_size=6))
 def test_a_fence_that_the_model_repeats_is_never_shown_however_the_stream_is_cut(cuts: list[int]) -> None:
     text = f"Well. {FENCE} Done."

@@ -38,7 +38,7 @@ _all_users_option = click.option(
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @user_option
 @_all_users_option
-@with_memory(reads=True)
+@with_memory(begins=False)
 def export_files(opened: Memory, folder: Path, user: str, all_users: bool) -> None:
     """Write MEMORY.md, USER.md and the PROJECT.md of each repository into DIR, for Git or another home.
 

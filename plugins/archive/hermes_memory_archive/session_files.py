@@ -42,7 +42,7 @@ MAX_LINE_CHARS = 256 * 2**20
 )
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @without_json("it writes JSON Lines")
-@with_memory(reads=True)
+@with_memory(begins=False)
 def export_sessions(
     memory: Memory,
     session_ids: tuple[str, ...],

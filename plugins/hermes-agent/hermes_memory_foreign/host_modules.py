@@ -243,14 +243,12 @@ def _here() -> HermesHome:
 
 def read_config() -> dict[str, Any]:
     """Return config.yaml as a plain mapping, {} if there is none. Raises `ConfigError`."""
-    import yaml
-
     path = _here().config_yaml
     if not path.is_file():
         return {}
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, yaml.YAMLError) as exc:
+        data = read_data(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as exc:
         raise ConfigError(f"can't read {str(path)!r}: {exc}", "correct the file, then try again") from exc
     config = data if isinstance(data, dict) else {}
     if _is_folder_selector(chosen := _cfg_get(config, "memory", "provider")):

@@ -333,16 +333,16 @@ class Catalog:
         else:
             return None
         data = _yaml(text, f"the catalog {where!r}")
-        if isinstance(data, list):
-            return _entries(data, ""), []
+        if isinstance(data, list) or (isinstance(data, dict) and "repo" in data):
+            data = {"plugins": data if isinstance(data, list) else [data]}
         if not isinstance(data, dict):
             raise SetupFailed(f"the catalog {where!r} holds no entries", "give the file of a catalog")
-        if "repo" in data:
-            return [data], []
         listed = next((data[key] for key in ("plugins", "entries", "catalog") if key in data), None)
         if listed is None:
             listed = {name: one for name, one in data.items() if isinstance(one, dict) and "repo" in one}
-        return _entries(listed, ""), _entries(data.get("removed"), "reason")
+        entries = _entries(listed, "")
+        marked = [{"reason": one["removed"], **one} for one in entries if one.get("removed")]
+        return entries, [*_entries(data.get("removed"), "reason"), *marked]
 
 
 def _entries(listed: Any, text_key: str) -> list[dict[str, Any]]:
@@ -379,7 +379,8 @@ def catalog_entry(source: PluginSource, catalog: Catalog) -> PluginSource:
             if name in BUNDLED
             else f"give OWNER/REPO or a folder; for a Python package: hermes-memory providers install {name}",
         )
-    repo, commit = str(data.get("repo") or ""), str(data.get("sha") or "").strip().lower()
+    repo = str(data.get("repo") or "")
+    commit = str(data.get("sha") or data.get("commit") or "").strip().lower()
     if not repo.startswith("https://") or not COMMIT.fullmatch(commit) or data.get("name") != name:
         raise SetupFailed(
             f"the catalog's entry {name!r} names no https:// repository and whole commit",
@@ -420,7 +421,8 @@ def _removed_reason(source: PluginSource, removed: list[dict[str, Any]]) -> str:
     for one in removed:
         same_repo = one.get("repo") and _normal_repo(str(one["repo"])) == repo
         if same_repo or (source.catalog and one.get("name") == source.catalog):
-            return str(one.get("reason") or "no reason is given")
+            reason = one.get("reason")
+            return reason if isinstance(reason, str) and reason else "no reason is given"
     return ""
 
 

@@ -187,6 +187,13 @@ def test_a_question_is_not_trivial(text: str) -> None:
     assert not is_trivial_prompt(text)
 
 
+def test_a_config_of_a_real_person_is_read_as_the_host_reads_it(hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("token: !secret ha\nmemory:\n  provider: duck\t# mine\n")
+    with call_in(hermes_home.path):
+        assert host_modules.read_config()["memory"] == {"provider": "duck"}
+
+
 def test_a_saved_configuration_keeps_comments_and_what_it_does_not_name(hermes_home: HermesHome) -> None:
     hermes_home.path.mkdir()
     words = "word " * 40

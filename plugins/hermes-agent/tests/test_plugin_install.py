@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,8 +25,9 @@ import pytest
 from hermes_core import HermesHome, open_memory
 from hermes_core.config import Credentials, set_value
 from hermes_core.loader.discover import discover
-from hermes_memory_foreign import archives
+from hermes_memory_foreign import archives, plugin_check
 from tests.cli.conftest import Hermes
+from tests.forked import python
 
 DUCK = """
 class Duck:
@@ -101,6 +104,23 @@ class Host:
 
     def repository(self, name: str, files: dict[str, str], commit: str, ref: str = "HEAD") -> None:
         self.files[f"/{name}/archive/{ref}.tar.gz"] = tarball(files, commit)
+
+
+@pytest.fixture(scope="module")
+def forking_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program in place of Python's that forks what `plugin_check` starts. Its first option, `-P`, changes nothing there."""
+    if len(python()) == 1:
+        return sys.executable
+    program = tmp_path_factory.mktemp("bin") / "python"
+    program.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(python())} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.fixture(autouse=True)
+def fast_check(forking_python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check plugins in forks. Installations that are interrupted start the program as it is."""
+    monkeypatch.setattr(plugin_check, "sys", SimpleNamespace(executable=forking_python))
 
 
 @pytest.fixture
@@ -387,6 +407,23 @@ def test_a_removed_repository_of_a_catalog_file_is_refused(
     assert "it steals" in hermes("plugins", "install", "gander/goose", "--catalog", path, code=1).stderr
     hermes("plugins", "install", "gander/goose", "--catalog", path, "--allow-removed")
     assert installed(hermes_home) == ["goose"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "reason"), [("removed: true", "no reason is given"), ("removed: it steals", "it steals")]
+)
+def test_an_entry_that_is_marked_as_removed_is_refused(
+    hermes: Hermes, hermes_home: HermesHome, host: Host, tmp_path: Path, mark: str, reason: str
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        f"- {{name: goose, repo: https://github.com/gander/goose, commit: {FIRST}, {mark}}}\n"
+        f"- {{name: duck, repo: https://github.com/drake/pond, commit: {FIRST}}}\n"
+    )
+    host.repository("drake/pond", {"__init__.py": DUCK}, FIRST, ref=FIRST)
+    assert reason in hermes("plugins", "install", "goose", "--catalog", path, code=1).stderr
+    hermes("plugins", "install", "duck", "--catalog", path)
+    assert installed(hermes_home) == ["pond"]
 
 
 @pytest.mark.parametrize(

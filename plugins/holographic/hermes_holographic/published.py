@@ -109,7 +109,8 @@ def _seconds(text: object, otherwise: float) -> float:
 def _block(path: Path) -> dict[str, Any]:
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    # As the host reads the file: without libyaml PyYAML takes no tab before a comment.
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
         """Reads what another program marks with a tag of its own, such as Home Assistant's `!secret`, as nothing."""
 
     Loader.add_multi_constructor("!", lambda *_: None)
@@ -117,7 +118,7 @@ def _block(path: Path) -> dict[str, Any]:
         data = yaml.load(path.read_text(encoding="utf-8-sig"), Loader)
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+    except (OSError, ValueError, LookupError, AttributeError, yaml.YAMLError) as exc:
         raise ConfigError(f"can't read {str(path)!r}: {exc}", "correct it") from exc
     plugins = data.get("plugins") if isinstance(data, dict) else None
     block = plugins.get(BLOCK) if isinstance(plugins, dict) else None

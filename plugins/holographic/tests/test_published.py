@@ -111,6 +111,13 @@ def test_their_settings_hold_where_ours_say_nothing(tmp_path: Path, start: Calla
     assert store.dim == 512
 
 
+def test_a_tab_before_a_comment_is_read_as_the_host_reads_it(
+    tmp_path: Path, start: Callable[..., Any]
+) -> None:
+    (tmp_path / "config.yaml").write_text("plugins:\n  hermes-memory-store:\n    hrr_dim: 256\t# mine\n")
+    assert start().provider.open(tmp_path).store.dim == 256
+
+
 def test_a_setting_that_they_left_empty_says_nothing(tmp_path: Path, start: Callable[..., Any]) -> None:
     block = "{db_path: '', auto_extract: '', default_trust: ''}"
     (tmp_path / "config.yaml").write_text(f"plugins: {{hermes-memory-store: {block}}}\n")

@@ -242,8 +242,10 @@ def create(
 @click.pass_context
 def list_tokens(ctx: click.Context) -> None:
     """List the tokens, without their secret part."""
-    with open_memory(command_home(ctx), provider="") as memory:
-        tokens = TokenStore(memory).list()
+    home, tokens = command_home(ctx), []
+    if home.path.exists():  # a command that reads makes no home
+        with open_memory(home, provider="") as memory:
+            tokens = TokenStore(memory).list()
     rows = [(t.id, t.name, t.whose, " ".join(t.scopes), moment(t.created_at)) for t in tokens]
     facts = [
         {"id": t.id, "name": t.name, "user": t.user, "scopes": list(t.scopes), "created_at": t.created_at}

@@ -34,7 +34,9 @@ from hermes_core.forget import forget_user
 from hermes_core.kit import redact
 from hermes_core.safety.fence import without_context
 from hermes_core.sessions.chat_forms import chat_messages
+from hermes_core.sessions.open_turns import OpenTurnStore
 from hermes_core.sessions.records import StoredSession, sqlite_text, text_of
+from hermes_core.sessions.turn_records import turn_record
 from hermes_core.turn_recall import RecallReport
 from hermes_memory_http import values
 from hermes_memory_http.refusals import RequestRefused
@@ -50,10 +52,6 @@ MAX_BEGUN = 1000
 
 # What `Session` has of a chat beside its user: given with the first turn, and stored with the conversation.
 CHAT_FIELDS = ("user_name", "chat_id", "chat_name", "chat_type", "thread_id")
-
-_OPEN_TURNS = (
-    """SELECT count(*) FROM open_turns o JOIN sessions s ON s.key = o.session_key WHERE s."user" = ?"""
-)
 
 _USED_ID = "give each turn an id of its own, as a new UUID"
 
@@ -332,7 +330,7 @@ def _prepare(call: Call, body: values.NewTurn) -> Conversation:
         raise RequestRefused(409, f"turn {body.turn_id!r} can't begin: its id is used", _USED_ID)
     if known and _stored_texts(body.message, "user") != [_stored_text(known.user.get("content"))]:
         raise RequestRefused(409, f"turn {body.turn_id!r} is open with another message", _USED_ID)
-    count = sessions.database.execute(_OPEN_TURNS, (call.owner,)).fetchone()[0]
+    count = OpenTurnStore(sessions).count(call.owner)
     if count >= call.service.limits.open_turns and known is None:
         raise RequestRefused(
             429,
@@ -474,8 +472,8 @@ def _repeated(call: Call, body: values.FinalAnswer) -> values.FinishedTurn:
         )
     except SessionError as exc:
         raise refused from exc
-    at = call.memory.sessions.database.execute("SELECT at FROM turns WHERE id = ?", (turn_id,)).fetchone()[0]
-    return msgspec.structs.replace(_finished(conversation.id, turn, []), at=at)
+    stored = turn_record(call.memory.sessions, turn_id)
+    return msgspec.structs.replace(_finished(conversation.id, turn, []), at=stored.at if stored else turn.at)
 
 
 def _stored_texts(value: values.Message, role: str) -> list[str]:

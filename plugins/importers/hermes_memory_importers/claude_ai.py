@@ -128,15 +128,14 @@ def _messages_of(message: Mapping[str, Any], where: str, skips: SkipLog) -> list
         raise expected(f"{where}, sender", " or ".join(_ROLES), sender)
     at = read_time(message.get("created_at"), f"{where}, created_at")
     ref = read_text(message.get("uuid"), f"{where}, uuid")
-    parts = (part for block in _blocks(message, where, skips) for part in read_parts(block, where, skips))
+    parts = (part for block in _blocks(message, where, skips) for part in read_parts([block], where, skips))
     return read_message(_ROLES[sender], parts, where, skips, ref=ref, at=at)
 
 
-def _blocks(message: Mapping[str, Any], where: str, skips: SkipLog) -> Iterator[Mapping[str, Any]]:
+def _blocks(message: Mapping[str, Any], where: str, skips: SkipLog) -> Iterator[Any]:
     """Yield the parts of a message. A long paste is an attachment without a name; older exports have only a text."""
     content = read_list(message.get("content") or [], f"{where}, content")
-    for block in content or [{"type": "text", "text": message.get("text")}]:
-        yield read_object(block, f"{where}, content")
+    yield from content or [{"type": "text", "text": message.get("text")}]
     for field in ("files", "files_v2"):
         skips.note_part(
             "attached files", where, len(read_list(message.get(field) or [], f"{where}, {field}"))

@@ -30,6 +30,7 @@ from hermes_memory_importers import (
     lines_at,
     read_lines,
     read_message,
+    read_moment,
     read_object,
     read_parts,
     read_time,
@@ -44,7 +45,8 @@ SOURCE = "claude-code"
 # reminders, the editor's selection, messages from a channel or another session.
 _ELEMENT = (
     r"<((?:command|local-command|ide|bash)[-_][\w-]+|system-reminder|task-notification|new-diagnostics|tick"
-    r"|(?:teammate|cross-session|agent|coordinator)-message|channel(?=\s[^>]*source=)|[\w-]+-hook)\b"
+    r"|(?:teammate|cross-session|agent|coordinator|channel)-message|fork-boilerplate|ultraplan|remote-review(?:-progress)?"
+    r"|user-memory-input|mcp-(?:resource|polling)-update|channel(?=\s[^>]*source=)|[\w-]+-hook)\b"
 )
 _INJECTED = re.compile(rf"\s*{_ELEMENT}")
 _INJECTED_ELEMENT = re.compile(rf"\s*{_ELEMENT}[^>]*>.*?</\1>", re.DOTALL)
@@ -58,6 +60,7 @@ _NOTICES = re.compile(
 _COMMAND = re.compile(r"<command-name>(.*?)</command-name>", re.DOTALL)
 _ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
 _SHELL = re.compile(r"<bash-input>(.*?)</bash-input>", re.DOTALL)
+_TO_REMEMBER = re.compile(r"<user-memory-input>(.*?)</user-memory-input>", re.DOTALL)
 # A later kind wins: a title that the person gave replaces a generated one.
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
 
@@ -69,6 +72,7 @@ _HIDDEN_FLAGS = (
     "isVisibleInTranscriptOnly",
     "isApiErrorMessage",
     "sourceToolUseID",
+    "planContent",
 )
 
 REPEATED = "records that the file repeats"
@@ -244,7 +248,7 @@ def _add(tree: _Tree, line: JsonLine, value: Mapping[str, Any], skips: SkipLog) 
         value.get("type") == "user" and bool(_lines_of_person(value)),
         is_message,
         queued,
-        _moment(value),
+        read_moment(value.get("timestamp")),
     )
 
 
@@ -268,15 +272,6 @@ def _copies(tree: _Tree) -> list[str]:
         else:
             start += 1
     return copies
-
-
-def _moment(value: Mapping[str, Any]) -> float:
-    """Return the time of a record, NaN if it has none that can be read."""
-    try:
-        at = read_time(value.get("timestamp"), "")
-    except ImportFailed:
-        at = None
-    return nan if at is None else at
 
 
 def _linked(tree: _Tree) -> list[tuple[str, _Record]]:
@@ -411,6 +406,8 @@ def _unwrapped(text: str) -> str:
         return f"{name[1].strip() if name else ''} {arguments[1].strip()}\n{text.strip()}".strip()
     if shell := _SHELL.search(wrapped):
         return f"!{shell[1].strip()}"
+    if noted := _TO_REMEMBER.search(wrapped):
+        return f"#{noted[1].strip().removeprefix('#')}"
     if _INJECTED.match(text):
         return ""
     words, reminder, rest = text.rpartition(_LAST_REMINDER)

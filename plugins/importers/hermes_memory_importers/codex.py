@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,12 +26,14 @@ from hermes_memory_importers import (
     Part,
     SkipLog,
     StreamedSession,
+    in_time,
     json_digest,
     lines_at,
     read_content,
     read_fact,
     read_lines,
     read_message,
+    read_moment,
     read_object,
     read_parts,
     read_text,
@@ -113,6 +116,7 @@ class _SessionIndex:
         origin: Id of the session of which this one is a fork.
         program: The name of the internal work that the session does, "" for a conversation of a person.
         said: Digests of the messages of all items.
+        times: Time of each step in epoch seconds, NaN if it has none.
         typed: Digests of the messages that events name as the person's.
         records: Digests of the records that have a time.
         is_joined: True if the file holds its session twice.
@@ -124,6 +128,7 @@ class _SessionIndex:
     origin: str = ""
     program: str = ""
     steps: list[_Place | _Rollback] = field(default_factory=list)
+    times: array[float] = field(default_factory=lambda: array("d"))
     said: set[str] = field(default_factory=set)
     typed: set[str] = field(default_factory=set)
     records: set[int] = field(default_factory=set)
@@ -150,6 +155,8 @@ def read_codex(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
             _index_line(index, line, skips)
         except ImportFailed as exc:
             skips.fault(exc)
+        if len(index.steps) > len(index.times):
+            index.times.append(read_moment(line.value.get("timestamp")))
     if index.program:
         # The session is counted instead of its messages.
         skips.open(1, sum(isinstance(step, _Place) for step in index.steps))
@@ -246,7 +253,7 @@ def _places(index: _SessionIndex, skips: SkipLog) -> list[tuple[int, int]]:
     places: list[_Place] = []
     prompts: list[int] = []
     kinds: dict[str, str] = {}
-    for step in index.steps:
+    for step in in_time(index.steps, index.times):
         if isinstance(step, _Rollback):
             start = prompts[-min(step.count, len(prompts))] if prompts else len(places)
             for place in places[start:]:
@@ -314,6 +321,7 @@ def _typed(text: str, typed: Collection[str] = ()) -> str:
     """Return the words of the person in a text that the program may have extended; "" if there are none.
 
     Args:
+        times: Time of each step in epoch seconds, NaN if it has none.
         typed: Digests of the messages that events name as the person's; empty if there are no such events.
     """
     if _ENVELOPE.match(text):

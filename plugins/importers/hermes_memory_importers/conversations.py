@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,3 +43,11 @@ def yield_record(
         yield record
     else:
         skips.note(NO_WORDS, where)
+
+
+def note_other_lists(value: Mapping[str, Any], known: Collection[str], where: str, skips: SkipLog) -> None:
+    """Count the objects of an answer's lists that its importer does not read; `known` names the others."""
+    for name, held in value.items():
+        if name not in known and isinstance(held, list):
+            count = sum(isinstance(one, dict) for one in held)
+            skips.note_part(f"elements of the list {name[:40]!r}", f"{where}, {name}", count)

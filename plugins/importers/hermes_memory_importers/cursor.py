@@ -78,7 +78,11 @@ def _conversation(
     bubbles = list(read_list(facts.get("conversation") or [], f"{where}, conversation"))
     for raw in read_list(facts.get("fullConversationHeadersOnly") or [], f"{where}, headers"):
         bubble = read_text(read_object(raw, f"{where}, headers").get("bubbleId"), f"{where}, bubbleId")
-        bubbles.append(_value(connection, f"bubbleId:{name}:{bubble}"))
+        try:
+            bubbles.append(_value(connection, f"bubbleId:{name}:{bubble}"))
+        except ImportFailed as exc:
+            skips.open(1, 0)
+            skips.fault(exc)
     skips.open(len(bubbles), 0)
     messages: list[ImportedMessage] = []
     for number, bubble in enumerate(bubbles, 1):

@@ -22,11 +22,13 @@ from hermes_memory_importers import (
     Part,
     SkipLog,
     StreamedSession,
+    in_time,
     json_digest,
     read_content,
     read_fact,
     read_list,
     read_message,
+    read_moment,
     read_object,
     read_parts,
     read_records,
@@ -80,7 +82,8 @@ def read_gemini_cli(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
             skips.fault(exc)
     session_id = read_text(session.facts.get("sessionId"), "sessionId")
     messages: list[ImportedMessage] = []
-    for where, value in session.messages.values():
+    moments = [read_moment(value.get("timestamp")) for _, value in session.messages.values()]
+    for where, value in in_time(session.messages.values(), moments):
         if session.facts.get("kind") == "subagent":
             skips.note("messages of a subagent", where)
             continue

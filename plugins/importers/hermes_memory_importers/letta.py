@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from hermes_memory_importers import (
     tool_call,
     whole_text,
 )
+from hermes_memory_importers.conversations import yield_record
 from hermes_memory_importers.databases import has_columns, is_database, opened_database, table_columns
 
 SOURCE = "letta"
@@ -76,14 +78,26 @@ def read_letta(path: Path, skips: SkipLog) -> Iterator[StreamedItem]:
             file = read_object(value, "the file")
             agents = read_list(file.get("agents"), "agents") if "agents" in file else [file]
             blocks = read_list(file.get("blocks", file.get("core_memory")) or [], "blocks")
+            passages = read_list(file.get("passages") or [], "passages")
+            files = read_list(file.get("files") or [], "files")
         except ImportFailed as exc:
             skips.fault(exc)
             continue
-        skips.open(len(agents) + len(blocks))
+        skips.open(len(agents) + len(blocks) + len(passages))
+        skips.note_part("attached files", "files", len(files))
         for number, raw in enumerate(agents, 1):
             yield from _agent(raw, f"agent {number}", skips)
         for number, raw in enumerate(blocks, 1):
             yield from _block(raw, f"block {number}", skips)
+        for number, raw in enumerate(passages, 1):
+            yield from yield_record(partial(_passage, skips=skips), raw, f"passage {number}", skips)
+
+
+def _passage(raw: object, where: str, skips: SkipLog) -> ImportedRecord:
+    passage = read_object(raw, where)
+    text = whole_text(read_text(passage.get("text"), f"{where}, text")).strip()
+    at = read_fact(read_time, passage.get("created_at"), f"{where}, created_at", skips) or 0.0
+    return ImportedRecord(MemoryRecord(text, created_at=at, kind="passage"), SOURCE, "archive")
 
 
 def _agent(raw: object, where: str, skips: SkipLog) -> Iterator[StreamedItem]:

@@ -20,7 +20,7 @@ from hermes_memory_importers import (
     read_text,
     whole_text,
 )
-from hermes_memory_importers.conversations import yield_record
+from hermes_memory_importers.conversations import note_other_lists, yield_record
 
 SOURCE = "mcp-memory"
 
@@ -41,6 +41,7 @@ def read_mcp_memory(path: Path, skips: SkipLog) -> Iterator[ImportedRecord]:
         where = f"record {number}"
         if isinstance(value, dict) and not _kind(value) and (listed := _listed(value)):
             skips.open(len(listed))
+            note_other_lists(value, _LISTS, where, skips)
             for place, one in listed:
                 yield from yield_record(_record, one, f"{where}, {place}", skips)
         else:

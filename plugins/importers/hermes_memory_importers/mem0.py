@@ -36,7 +36,7 @@ from hermes_memory_importers import (
     split_turns,
     whole_text,
 )
-from hermes_memory_importers.conversations import yield_record
+from hermes_memory_importers.conversations import note_other_lists, yield_record
 from hermes_memory_importers.databases import SQLITE_MAGIC, has_columns, opened_database, table_columns
 
 SOURCE = "mem0"
@@ -85,6 +85,7 @@ def read_mem0(path: Path, skips: SkipLog) -> Iterator[StreamedItem]:
             listed = [(f"{where}, memory {at}", raw) for at, raw in enumerate(value["results"], 1)]
             related = read_list(value.get("relations") or [], f"{where}, relations")
             skips.open(len(listed) + len(related))
+            note_other_lists(value, ("results", "relations"), where, skips)
         for place, raw in listed:
             if isinstance(raw, dict) and _is_expired(raw):
                 skips.note(_EXPIRED, place)

@@ -100,7 +100,8 @@ def _of_json(path: Path, value: Mapping[str, Any], where: str, skips: SkipLog) -
     if "info" not in value:
         if not _is_session(value):
             raise expected(where, "a session of opencode", sorted(value))
-        return _Session(value, _files(path.absolute().parents[2], str(value["id"]), skips))
+        storage = next(iter(path.absolute().parents[2:]), path)
+        return _Session(value, _files(storage, str(value["id"]), skips))
     listed = [read_object(one, f"{where}, messages") for one in read_list(value.get("messages"), where)]
     messages = [
         (read_object(one.get("info"), f"{where}, info"), read_list(one.get("parts") or [], f"{where}, parts"))
@@ -125,10 +126,10 @@ def _files(
     storage: Path, session_id: str, skips: SkipLog
 ) -> Iterator[tuple[Mapping[str, Any], Iterable[Any]]]:
     for file in sorted((storage / "message" / session_id).glob("msg_*.json")):
-        facts = _parsed(file.read_text(encoding="utf-8"), skips)
+        facts = _parsed(file.read_text(encoding="utf-8", errors="replace"), skips)
         parts = sorted((storage / "part" / file.stem).glob("prt_*.json"))
         skips.open(1, 0)
-        yield facts, [_parsed(part.read_text(encoding="utf-8"), skips) for part in parts]
+        yield facts, [_parsed(part.read_text(encoding="utf-8", errors="replace"), skips) for part in parts]
 
 
 def _parsed(text: str, skips: SkipLog) -> dict[str, Any]:
@@ -211,5 +212,7 @@ def _parts(raw: Mapping[str, Any], role: str, where: str, skips: SkipLog) -> Ite
         output = state.get("output", state.get("error"))
         if output:
             yield Part("result", read_content(output, where, skips), None, name, call_id)
+        attached = state.get("attachments")
+        skips.note_part("attached files", where, len(attached) if isinstance(attached, list) else 0)
     elif not isinstance(kind, str) or kind not in _MARKS:
         skips.note_part(f"parts of the kind {str(kind)[:40]!r}", where)

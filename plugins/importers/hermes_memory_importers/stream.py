@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from math import nan
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -375,6 +376,15 @@ def read_time(value: object, where: str) -> float | None:
     if (seconds := epoch_seconds(value)) is not None:
         return seconds
     raise expected(where, "seconds since the epoch or an ISO 8601 time", value)
+
+
+def read_moment(value: object) -> float:
+    """Return a time in epoch seconds for the order of messages, NaN if there is none or it can't be read."""
+    try:
+        at = read_time(value, "")
+    except ImportFailed:
+        at = None
+    return nan if at is None else at
 
 
 def read_fact(read: Callable[[object, str], Fact], value: object, where: str, skips: SkipLog) -> Fact | None:

@@ -24,7 +24,7 @@ from hermes_memory_importers import (
     read_time,
     whole_text,
 )
-from hermes_memory_importers.conversations import yield_record
+from hermes_memory_importers.conversations import note_other_lists, yield_record
 
 SOURCE = "supermemory"
 
@@ -65,6 +65,7 @@ def read_supermemory(path: Path, skips: SkipLog) -> Iterator[ImportedRecord]:
             skips.fault(exc)
             continue
         skips.open(len(elements))
+        note_other_lists(value, (*_LISTS, _PIECES), where, skips)
         skips.note_part("pieces of documents", where, pieces)
         for at, (name, one) in enumerate(elements, 1):
             yield from _element(one, f"{where}, {name} {at}", skips)

@@ -32,7 +32,7 @@ from hermes_memory_importers import (
     split_turns,
     whole_text,
 )
-from hermes_memory_importers.conversations import yield_record
+from hermes_memory_importers.conversations import note_other_lists, yield_record
 
 SOURCE = "zep"
 
@@ -81,6 +81,7 @@ def read_zep(path: Path, skips: SkipLog) -> Iterator[StreamedItem]:
             skips.fault(exc)
             continue
         skips.open(len(elements))
+        note_other_lists(value, _LISTS, where, skips)
         own: dict[str, list[ImportedMessage]] = {}
         begins = next(
             (str(one["uuid"]) for _, one in elements if isinstance(one, dict) and one.get("uuid")), ""

@@ -215,3 +215,9 @@ def test_whatever_stands_in_the_file_it_is_read_or_named(messages: list[Any], le
     item = {"uuid": "c", "chat_messages": messages, "current_leaf_message_uuid": leaf}
     for _, turns in stream_claude_ai([item], skipped):
         assert all(m.content.strip() or m.tool_calls for turn in turns for m in turn.messages)
+
+
+def test_a_part_that_is_no_object_costs_itself_only(tmp_path: Path) -> None:
+    parts = [5, {"type": "text", "text": "Where is the tent?"}]
+    (session,) = read(tmp_path, conversation(message("m1", "human", "", content=parts)))
+    assert said(session) == ["user: Where is the tent?"]

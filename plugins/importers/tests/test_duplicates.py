@@ -16,6 +16,7 @@ from hermes_core.memory import open_memory
 from hermes_core.safety.fence import build_memory_context_block
 from hermes_memory_importers import stream_file
 from hermes_memory_importers.run import import_sessions
+from tests.rounds import rounds
 
 
 def imported(home: HermesHome, path: Path, written: str) -> list[str]:
@@ -123,7 +124,9 @@ TALKS = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=rounds(25)
+)
 @given(
     talks=TALKS,
     new=TALKS,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hermes_core import HermesHome
 from plugins.importers.tests.test_duplicates import LONG, TALKS, chat, imported, said, stored
+from tests.rounds import rounds
 
 
 def chatgpt(*nodes: tuple[str, str]) -> str:
@@ -56,7 +57,9 @@ def test_a_conversation_that_is_twice_in_a_file_comes_in_once(
     assert stored(hermes_home, tmp_path, first, later, jsonl=False) == said(later[1:])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=rounds(25)
+)
 @given(
     talks=TALKS,
     new=TALKS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sqlite3
 from collections.abc import Callable
@@ -94,6 +95,26 @@ def test_a_graph_of_mcp_is_a_sentence_for_each_line() -> None:
         "part02 (place)",
         "Ann lives in part03",
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["mem0.json", "mcp-graph.json", "supermemory-profile.json", "zep-graph.json"]
+)
+def test_a_list_that_nobody_reads_is_counted(tmp_path: Path, name: str) -> None:
+    answer = json.loads((SAMPLES / name).read_text())
+    answer = answer[0] if isinstance(answer, list) else answer
+    path, skips = tmp_path / name, SkipLog()
+    path.write_text(json.dumps({**answer, "list_of_next_year": [{"text": "a"}, {"text": "b"}]}))
+    assert len(list(stream_file(path, skips=skips))) > 0
+    counts = {skip.reason: skip.count for skip in skips.all()}
+    assert counts["elements of the list 'list_of_next_year'"] == 2
+
+
+def test_the_passages_of_an_agent_file_are_records_and_its_files_are_counted() -> None:
+    path, skips = SAMPLES / "letta-archive.json", SkipLog()
+    found = [one.record.text for one in stream_file(path, skips=skips) if isinstance(one, ImportedRecord)]
+    assert found == ["part03"]
+    assert [(skip.count, skip.reason) for skip in skips.all()] == [(1, "attached files")]
 
 
 def test_an_agent_of_letta_speaks_by_its_tool_and_the_person_in_a_frame() -> None:
@@ -207,6 +228,24 @@ def test_a_branch_of_the_agents_sdk_is_a_branch_with_the_messages_behind_the_for
         "openai-agents-user_8": ["part01", "part02", "part03", "part04"],
         "openai-agents-user_8-other": ["part05", "part06"],
     }
+
+
+def test_a_broken_message_of_cursor_costs_itself_only(tmp_path: Path) -> None:
+    path, skips = tmp_path / "state.vscdb", SkipLog()
+    headers = [{"bubbleId": name} for name in "123"]
+    rows = {
+        "composerData:a": json.dumps({"name": "N", "fullConversationHeadersOnly": headers}),
+        "bubbleId:a:1": json.dumps({"type": 1, "bubbleId": "1", "text": "hello"}),
+        "bubbleId:a:2": "{torn",
+        "bubbleId:a:3": json.dumps({"type": 2, "bubbleId": "3", "text": "hi"}),
+    }
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE cursorDiskKV (key TEXT, value BLOB)")
+        connection.executemany("INSERT INTO cursorDiskKV VALUES (?, ?)", rows.items())
+        connection.commit()
+    ((_, turns),) = (item for item in stream_file(path, skips=skips) if isinstance(item, tuple))
+    assert [message.content for turn in turns for message in turn.messages] == ["hello", "hi"]
+    assert [(skip.count, skip.fault) for skip in skips.all()] == [(1, True)]
 
 
 def test_a_conversation_of_cursor_has_the_order_of_its_headers(sample_file: Callable[[str], Path]) -> None:

@@ -980,3 +980,29 @@ def test_a_joined_transcript_without_ids_has_its_messages_once(tmp_path: Path) -
     (session,) = read_file(path)
     found = [(m.role, m.content) for turn in session.turns for m in turn.messages]
     assert found == [(role, text) for role, text, _ in said]
+
+
+def codex_line(role: str, text: str, at: str) -> dict[str, Any]:
+    payload = {"type": "message", "role": role, "content": [{"type": "output_text", "text": text}]}
+    return {"type": "response_item", "timestamp": at, "payload": payload}
+
+
+def gemini_line(role: str, text: str, at: str) -> dict[str, Any]:
+    return {"id": at, "type": "gemini" if role == "assistant" else "user", "timestamp": at, "content": text}
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        ({"type": "session_meta", "payload": {"id": "s"}}, codex_line),
+        ({"sessionId": "s", "projectHash": "p"}, gemini_line),
+    ],
+    ids=["codex", "gemini-cli"],
+)
+def test_the_times_tell_the_order_and_not_the_lines(tmp_path: Path, head: Any, line: Any) -> None:
+    roles = ["user", "assistant", "user", "assistant"]
+    said = [line(role, str(n), f"2026-09-01T10:00:0{n}.000Z") for n, role in enumerate(roles)]
+    path = tmp_path / "s.jsonl"
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in [head, said[2], said[3], said[0], said[1]]))
+    (session,) = read_file(path)
+    assert [[m.content for m in turn.messages] for turn in session.turns] == [["0", "1"], ["2", "3"]]

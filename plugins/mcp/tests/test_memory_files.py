@@ -17,6 +17,7 @@ from hermes_core.kit import storable
 from hermes_core.memory import Memory
 from hermes_memory_mcp.memory_files import MemoryFiles, operations_between
 from hermes_memory_mcp.toolset import ToolAnswer
+from tests.rounds import rounds
 
 MEMORY, USER = "/memories/MEMORY.md", "/memories/USER.md"
 Run = Callable[..., ToolAnswer]
@@ -214,7 +215,10 @@ PARTS = st.sampled_from(
 PATHS = st.one_of(st.text(max_size=40), st.lists(PARTS, max_size=6).map(lambda parts: "/" + "/".join(parts)))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=rounds(150),
+)
 @given(path=PATHS, command=st.sampled_from(["view", "create", "str_replace", "insert", "delete", "rename"]))
 @example("/memories/../memories/MEMORY.md", "delete")
 @example("/memories//MEMORY.md", "delete")
@@ -237,7 +241,9 @@ def test_no_path_leads_anywhere_but_to_the_two_files(
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=rounds(60)
+)
 @given(first=st.lists(TEXT, max_size=5), second=st.lists(TEXT, max_size=5))
 def test_after_an_edit_the_store_holds_what_the_text_says(
     memory: Memory, first: list[str], second: list[str]

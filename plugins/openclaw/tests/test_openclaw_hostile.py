@@ -24,6 +24,7 @@ from hermes_memory_openclaw.source import MAX_FILE, read_tree
 from hermes_memory_openclaw.target_home import apply_plan, read_home
 from plugins.openclaw.tests.openclaw_command import claw, entries, item, migrate
 from plugins.openclaw.tests.openclaw_trees import SKILL_MD, snapshot, write, write_tree
+from tests.rounds import rounds
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -226,7 +227,9 @@ TEXTS = st.text(st.sampled_from("#- \n*|`§ab:_\0é") | st.characters(codec="utf
 ).map("\n".join)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=rounds(25)
+)
 @given(files=st.dictionaries(NAMES, TEXTS | st.binary(max_size=50), min_size=1))
 def test_any_tree_migrates_as_planned_and_only_once(tmp_path: Path, files: dict[str, Any]) -> None:
     folder = Path(tempfile.mkdtemp(dir=tmp_path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from hermes_core.errors import DatabaseUnavailable
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_memory_postgresql.postgres import PostgresDatabase
+from tests.forked import python
 
 pytestmark = pytest.mark.names_engines("machines on one server")
 
@@ -49,7 +49,7 @@ def config(postgres_url: str, postgres_schema: str) -> dict[str, Any]:
 
 
 def run_machine(home: Path, config: dict[str, Any], difference: float, name: str) -> None:
-    words = [sys.executable, "-c", MACHINE, str(home), json.dumps(config), str(difference), name]
+    words = [*python(), "-c", MACHINE, str(home), json.dumps(config), str(difference), name]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -36,6 +36,7 @@ from hermes_memory_postgresql import storage_move
 from hermes_memory_postgresql.marks import write_mark
 from hermes_memory_postgresql.storage_move import StorageMove
 from hermes_memory_postgresql.store_copy import TABLE_NAMES, StoreDigest, digest_store
+from tests.forked import python
 from tests.postgres_server import columns_of
 
 pytestmark = pytest.mark.names_engines("a move between engines")
@@ -498,7 +499,7 @@ def test_a_killed_move_goes_on_and_doubles_nothing(
     for to in ("files", url):
         killed = 0
         for number in (*kills, 10**6):
-            words = [sys.executable, "-c", KILLED, str(hermes_home.path), to, str(number)]
+            words = [*python(), "-c", KILLED, str(hermes_home.path), to, str(number)]
             done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
             assert done.returncode in (0, -signal.SIGKILL), done.stderr
             killed += done.returncode != 0

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from hermes_memory_postgresql import storage_move
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.storage_move import StorageMove
 from plugins.postgresql.tests.test_storage_move import Run, fill, move, notes_of, opened, run, url
+from tests.forked import python
 from tests.postgres_server import PostgresServer, drop_schema
 
 pytestmark = pytest.mark.names_engines("a move between engines")
@@ -42,7 +42,7 @@ main()
 
 
 def killed_at_the_end(home: HermesHome, to: str) -> None:
-    words = [sys.executable, "-c", KILLED_AT_THE_END, "storage", "move", "--to", to, "--yes"]
+    words = [*python(), "-c", KILLED_AT_THE_END, "storage", "move", "--to", to, "--yes"]
     environment = {**os.environ, "HERMES_HOME": str(home.path)}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -172,7 +172,7 @@ def test_a_second_move_of_the_same_home_is_refused(hermes_home: HermesHome, url:
     fill(hermes_home)
     with StorageMove(hermes_home, url):
         program = subprocess.run(
-            [sys.executable, "-c", COMMAND, "storage", "move", "--to", url, "--yes"],
+            [*python(), "-c", COMMAND, "storage", "move", "--to", url, "--yes"],
             env={**os.environ, "HERMES_HOME": str(hermes_home.path)},
             capture_output=True,
             text=True,

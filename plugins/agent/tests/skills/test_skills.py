@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from hermes_memory_agent.skills.document import MAX_SKILL_CHARS, check_name, par
 from hermes_memory_agent.skills.store import MAX_FILE_BYTES, SkillStore
 from hermes_memory_agent.skills.tool import SkillTools
 from plugins.agent.tests.skills.conftest import skill, write
+from tests.forked import python
 from tests.storage.notes import posix
 
 SESSION = Session("s1")
@@ -199,7 +199,7 @@ def test_a_process_that_dies_in_a_change_leaves_a_history_that_tells_the_truth(
     store: SkillStore, tmp_path: Path, moment: str, text: str, changes: int
 ) -> None:
     store.create("deploy", "ops", skill())
-    run = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), moment], check=False, env=os.environ)
+    run = subprocess.run([*python(), "-c", CRASH, str(tmp_path), moment], check=False, env=os.environ)
     assert run.returncode == -signal.SIGKILL
     assert text in store.view("deploy")
     assert len(store.history()) == changes
