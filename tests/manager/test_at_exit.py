@@ -95,7 +95,7 @@ from hermes_core.outbox.lines import DeliveryLines
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.storage import leases
 
-leases.LEASE_S = 0.5
+leases.LEASE_S = 3.0
 lines = DeliveryLines(open_outbox(HermesHome.resolve(sys.argv[1])), "notes")
 assert lines.next(()) is not None
 if os.fork() == 0:
@@ -129,7 +129,7 @@ def test_a_fork_neither_gives_up_the_leases_of_its_parent_nor_keeps_them_after_i
             assert ours.next(()) is None
             parent.kill()
             parent.wait()
-            assert until(lambda: ours.next(()) is not None, 5)
+            assert until(lambda: ours.next(()) is not None)
         ours.release()
 
 

@@ -50,6 +50,7 @@ def test_a_whole_store_is_said_to_be_whole(home: HermesHome) -> None:
 @pytest.mark.sqlite_only("a damaged or missing file")
 def test_without_a_store_there_is_nothing_to_check_and_none_is_made(tmp_path: Path) -> None:
     empty = HermesHome.resolve(tmp_path / "empty")
+    empty.path.mkdir()
     for command in ("check", "rebuild", "vacuum", "repair"):
         result = hermes(empty, command, *(["--yes"] if command == "repair" else []))
         assert (result.exit_code, result.stdout) == (0, "Nothing is stored yet.\n")
