@@ -307,6 +307,14 @@ async def begin_turn(call: Call, body: values.NewTurn) -> values.OpenedTurn:
     The first turn of an id begins the conversation. A repeated request with the same `turn_id` and message returns the open
     turn.
     """
+    try:
+        return await _begin(call, body)
+    except SessionError:
+        # The request that this one repeats may have reached a worker that stored the turn meanwhile, and died.
+        return await _begin(call, body)
+
+
+async def _begin(call: Call, body: values.NewTurn) -> values.OpenedTurn:
     conversation = await call.run(partial(_prepare, call, body))
     turn = await AsyncConversation(conversation, call.service.threads).turn(
         body.message,

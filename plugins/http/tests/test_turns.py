@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from hermes_core import open_memory
+from hermes_core.sessions.open_turns import OpenTurnStore
+from hermes_core.sessions.records import StoredOpenTurn
 from plugins.http.tests.conftest import Serve, Served, new_id
 
 ANN = {"user": "app:ann"}
@@ -98,6 +100,23 @@ def test_each_write_may_be_repeated(served: Served) -> None:
     assert [m["role"] for m in messages] == ["user", "assistant", "assistant", "tool", "assistant"]
     for path in ("end", "end"):
         assert client.post(f"/v1/conversations/chat-1/{path}").status_code == 200
+
+
+def test_a_turn_that_another_process_stores_meanwhile_is_returned(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, stored = OpenTurnStore.create, []
+
+    def create_late(self: OpenTurnStore, turn: StoredOpenTurn, *, at: float) -> None:
+        if not stored:
+            stored.append(turn.id)
+            create(self, turn, at=at - 1)
+        create(self, turn, at=at)
+
+    monkeypatch.setattr(OpenTurnStore, "create", create_late)
+    opened = begin(served.client("app:ann"), "chat-1", "We deploy to Frankfurt.")
+    assert [opened["id"]] == stored
+    assert finish(served.client("app:ann"), opened).status_code == 200
 
 
 def test_the_id_of_an_open_turn_with_another_message_is_refused(served: Served) -> None:
