@@ -174,9 +174,10 @@ def faults(db: SessionStore, folder: Path) -> dict[str, Any]:
     lost += [f"sent and not stored: {line}" for line in sorted(turns_received - facts)]
     lost += sorted({line.split()[2] for line in acknowledged if line.startswith("note ")} - {*notes})
     noted = {line.split()[2] for line in first if line.startswith("note ")}
-    lost += [f"never sent: {note}" for note in sorted({*notes} - noted)]
-    # A commit that no standby confirmed is refused: another machine may send its note before the primary is lost with it.
+    # A commit that no standby confirmed is refused, and may be lost with the primary: another machine may have sent its note
+    # before, or a view of the notes that had it brings it back as an edit by hand, of which no provider hears.
     refused = {*lines_of(folder / "refused_notes")}
+    lost += [f"never sent: {note}" for note in sorted({*notes} - noted - refused)]
     lost += [f"sent and not stored: {note}" for note in sorted(noted - {*notes} - refused)]
     times = Counter(received)
     return {

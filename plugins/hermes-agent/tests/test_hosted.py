@@ -19,6 +19,7 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_memory_foreign.export import HostedProvider
 from hermes_memory_foreign.host_modules import HostMemoryProvider
 from hermes_memory_testing import RecordingProvider
+from tests.manager.conftest import until
 
 Register = Callable[[], HostedProvider]
 IDENTITY = {"hermes_home": "", "platform": "cli", "agent_context": "primary"}
@@ -320,6 +321,7 @@ def test_what_the_backend_did_not_take_goes_out_with_the_next_process(
     hosted.shutdown()
     later = register()
     later.initialize("s2")
+    assert until(lambda: heard("sync_turn"), 60)  # after the pause that follows a failed try
     later.shutdown()
     assert [told["turn"].user for told in heard("sync_turn")] == ["tea?"]
 
