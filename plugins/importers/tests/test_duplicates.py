@@ -125,7 +125,7 @@ TALKS = st.lists(
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=rounds(25)
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=rounds(50)
 )
 @given(
     talks=TALKS,
@@ -133,9 +133,10 @@ TALKS = st.lists(
     order=st.randoms(use_true_random=False),
     timed=st.booleans(),
     refs=st.booleans(),
+    jsonl=st.booleans(),
 )
 def test_importing_two_exports_is_importing_the_later_one(
-    tmp_path: Path, talks: Any, new: Any, order: Any, timed: bool, refs: bool
+    tmp_path: Path, talks: Any, new: Any, order: Any, timed: bool, refs: bool, jsonl: bool
 ) -> None:
     def export(name: str, parts: list[tuple[list[str], float]]) -> list[dict[str, Any]]:
         return [
@@ -148,7 +149,7 @@ def test_importing_two_exports_is_importing_the_later_one(
     order.shuffle(later)
     home = HermesHome(Path(tempfile.mkdtemp(dir=tmp_path)))
     exported = export("y", later)
-    assert stored(home, tmp_path, first, exported) == said(exported)
+    assert stored(home, tmp_path, first, exported, jsonl=jsonl) == said(exported)
 
 
 def chat(name: str, texts: list[str], at: float | None = None, refs: bool = False) -> dict[str, Any]:

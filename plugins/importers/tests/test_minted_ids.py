@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
-from typing import Any
-
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from hermes_core import HermesHome
-from plugins.importers.tests.test_duplicates import LONG, TALKS, chat, imported, said, stored
-from tests.rounds import rounds
+from plugins.importers.tests.test_duplicates import LONG, chat, imported, said, stored
 
 
 def chatgpt(*nodes: tuple[str, str]) -> str:
@@ -55,30 +49,3 @@ def test_a_conversation_that_is_twice_in_a_file_comes_in_once(
     first = [chat("x", [LONG, "b"])]
     later = [chat("y", [LONG, "b", "c"]), chat("y", [LONG, "b", "c", "d"])]
     assert stored(hermes_home, tmp_path, first, later, jsonl=False) == said(later[1:])
-
-
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=rounds(25)
-)
-@given(
-    talks=TALKS,
-    new=TALKS,
-    order=st.randoms(use_true_random=False),
-    timed=st.booleans(),
-    refs=st.booleans(),
-)
-def test_importing_two_exports_is_importing_the_later_one(
-    tmp_path: Path, talks: Any, new: Any, order: Any, timed: bool, refs: bool
-) -> None:
-    def export(name: str, parts: list[tuple[list[str], float]]) -> list[dict[str, Any]]:
-        return [
-            chat(name + str(i), [LONG.format(word) for word in words], at if timed else None, refs=refs)
-            for i, (words, at) in enumerate(parts)
-        ]
-
-    first = export("x", [(begun, at) for begun, _, at in talks])
-    later = [(begun + more, at) for begun, more, at in talks] + [(begun, at) for begun, _, at in new]
-    order.shuffle(later)
-    home = HermesHome(Path(tempfile.mkdtemp(dir=tmp_path)))
-    exported = export("y", later)
-    assert stored(home, tmp_path, first, exported, jsonl=False) == said(exported)
