@@ -94,11 +94,13 @@ def expected(field: Field) -> str:
         return field.form
     item = item_type(field)
     noun = f"one of {', '.join(map(repr, field.choices))}" if field.choices else _TYPES[item or field.type][0]
-    low, high = field.minimum, field.maximum
+    low, high = (
+        f"{bound:.15g}" if isinstance(bound, float) else bound for bound in (field.minimum, field.maximum)
+    )
     if low is not None:
-        noun += f" of at least {low:.15g}" if high is None else f" from {low:.15g} up to {high:.15g}"
+        noun += f" of at least {low}" if high is None else f" from {low} up to {high}"
     elif high is not None:
-        noun += f" of at most {high:.15g}"
+        noun += f" of at most {high}"
     return f"a list, each item {noun}" if item else noun
 
 
