@@ -19,6 +19,7 @@ from hermes_core.contract.values import MemoryTarget
 from hermes_core.home import HOME_VARIABLES, HermesHome
 from hermes_core.kit.cli import OldNames, WholeNumber
 from hermes_core.memory import open_memory
+from hermes_core.shell_words import shell_line
 
 Command = Callable[..., Any]
 
@@ -83,9 +84,8 @@ def home_to_read(ctx: click.Context) -> Iterator[HermesHome]:
         return
     named = options.get("home") or options.get("profile") or any(map(os.environ.get, HOME_VARIABLES))
     if named:
-        raise Failure(
-            f"there is no home at {str(home.path)!r}; name another, or begin it: hermes-memory setup"
-        )
+        begin = shell_line(["hermes-memory", "--home", home.path, "doctor"])
+        raise Failure(f"there is no home at {str(home.path)!r}; name another, or begin it: {begin}")
     warn([f"nothing is stored yet: there is no home at {str(home.path)!r}"])
     with tempfile.TemporaryDirectory(prefix="hermes-empty-", ignore_cleanup_errors=True) as folder:
         yield HermesHome(Path(folder))

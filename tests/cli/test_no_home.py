@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,14 @@ def test_a_home_that_a_variable_names_must_exist(
     assert "there is no home at" in hermes("sessions", "search", "tea", code=1).stderr
     monkeypatch.delenv("HERMES_HOME")
     assert "there is no home at" in hermes("--profile", "work", "memory", "show", code=1).stderr
+
+
+def test_the_error_names_the_command_that_begins_the_home(hermes: Any, nowhere: Path) -> None:
+    refused = hermes("--home", nowhere / "else where", "memory", "show", code=1)
+    program, *words = shlex.split(refused.stderr.rpartition("begin it: ")[2])
+    assert program == "hermes-memory"
+    hermes(*words)
+    hermes("--home", nowhere / "else where", "memory", "show")
 
 
 def test_doctor_says_that_it_made_the_home(hermes: Any, nowhere: Path) -> None:
