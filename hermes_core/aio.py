@@ -168,9 +168,9 @@ def _threads_of(memory: Memory, threads: Threads | None) -> Threads:
         memory: The memory.
         threads: The threads, if the memory has none yet; default: new ones.
     """
-    given = threads or Threads()
-    shared = _threads_of_memory.setdefault(memory, given)
-    if shared is given:
+    pool = threads or Threads()
+    shared = _threads_of_memory.setdefault(memory, pool)
+    if shared is pool:
         weakref.finalize(memory, shared.close)
     return threads or shared
 

@@ -209,8 +209,8 @@ class Conversation:
         if native is not None:
             user["native"] = native
         # Stored with the open turn, which another process may finish.
-        told = epoch_seconds(at)
-        user["timestamp"] = time.time() if told is None else told
+        seconds = epoch_seconds(at)
+        user["timestamp"] = time.time() if seconds is None else seconds
         ask = partial(memory.internals.recaller.ask, author=author, at=at, shows_line=shows_line)
         try:
             return self._begin_stored(user, turn_id, author, origin, read_your_writes, ask)

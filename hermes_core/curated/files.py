@@ -681,15 +681,17 @@ def _changed_beside_waiting(file: StoredFile, entries: Sequence[str]) -> dict[st
     """
     forms = [normal_form(note.text) for note in file.notes]
     low = [None if may_command(note.origin.origin) else note.origin.origin for note in file.notes]
-    found: dict[str, list[Origin]] = {}
+    near_origins: dict[str, list[Origin]] = {}
     if not any(low):
-        return found
+        return near_origins
     for start, end, changed in changed_ranges(forms, [normal_form(entry) for entry in entries]):
         # A new entry between two others changes neither.
         near = low[max(start - 1, 0) : end + 1] if end > start else []
         for form in changed:
-            found.setdefault(form, []).extend(origin for origin in near if origin)
-    return {entry: found[normal_form(entry)] for entry in entries if normal_form(entry) in found}
+            near_origins.setdefault(form, []).extend(origin for origin in near if origin)
+    return {
+        entry: near_origins[normal_form(entry)] for entry in entries if normal_form(entry) in near_origins
+    }
 
 
 def _text_in(data: bytes) -> str:
